@@ -73,6 +73,7 @@ def read_arrow(
     bytes_max: int = BYTES_MAX,
     decompressed_max: int = DECOMPRESSED_MAX,
     check_crcs: bool = True,
+    milliseconds: bool = False,
     **fetch: Any,
 ) -> Iterator[pa.RecordBatch]:
     """The existing records of ``[start, end)`` of a partition, in order.
@@ -84,8 +85,10 @@ def read_arrow(
     rows_max, bytes_max: a batch has at most so many rows and bytes; a larger record travels alone.
     fetch: further arguments of ``RangeFetch`` (max_bytes, topic_id, deadline).
 
-    Timestamps are microseconds, -1 ms where a record has none; timestampType is -1 in message
-    format 0. Raises what ``RangeFetch`` raises, after all rows that came before; CorruptRecords.
+    Timestamps are microseconds, limited to what 64 bits of them can hold, or with ``milliseconds``
+    what the records have; -1 ms where a record has none. timestampType is -1 in message format 0.
+
+    Raises what ``RangeFetch`` raises, after all rows that came before; CorruptRecords.
     """
     reader = ArrowReader(
         topic,
@@ -97,6 +100,7 @@ def read_arrow(
         bytes_max=bytes_max,
         decompressed_max=decompressed_max,
         check_crcs=check_crcs,
+        milliseconds=milliseconds,
     )
     sets = RangeFetch(cluster, topic, partition, start, end, read_committed=read_committed, **fetch)
     try:

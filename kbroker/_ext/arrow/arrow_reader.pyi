@@ -24,6 +24,7 @@ class ArrowReader:
         bytes_max: int = ...,
         decompressed_max: int = ...,
         check_crcs: bool = ...,
+        milliseconds: bool = ...,
     ) -> None: ...
     @property
     def next_offset(self) -> int: ...

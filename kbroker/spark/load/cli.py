@@ -164,6 +164,7 @@ def _source(given: argparse.Namespace) -> BrokerSource:
         given.pattern,
         given.headers,
         given.isolation == "read_committed",
+        milliseconds=given.sink == "jdbc",
     )
 
 

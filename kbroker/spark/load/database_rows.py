@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kbroker.spark.load import points
-from kbroker.spark.load.commits import LoadedFile
+from kbroker.spark.load.commits import TIME_MS_MAX, LoadedFile
 from kbroker.spark.load.dialects import COLUMNS, dialect_of
 from kbroker.spark.load.writer import Written
 from kbroker.spark.plan import OffsetRange
@@ -53,8 +54,9 @@ class RowWriter:
         """Add rows, which are in offset order."""
         if not batch.num_rows:
             return
-        times = pc.divide(batch.column("timestamp").cast(pa.int64()), 1000)
-        buckets = pc.divide(pc.max_element_wise(times, 0), self._sink.bucket_ms)
+        times = _milliseconds(batch.column("timestamp"))
+        limited = pc.min_element_wise(pc.max_element_wise(times, 0), TIME_MS_MAX)
+        buckets = pc.divide(limited, self._sink.bucket_ms)
         for one in pc.value_counts(buckets).to_pylist():
             bucket = one["values"] * self._sink.bucket_ms
             self._counts[bucket] = self._counts.get(bucket, 0) + one["counts"]
@@ -122,12 +124,22 @@ def _value(one: Any) -> bytes | None:
     return json.dumps(one, default=str).encode()
 
 
+def _milliseconds(times: pa.Array) -> pa.Array:
+    found = times.cast(pa.int64())
+    return found if times.type.unit == "ms" else pc.divide(found, 1000)
+
+
 def _headers_text(headers: list[dict[str, Any]] | None) -> str | None:
-    """Headers as JSON; a value that is not UTF-8 shows its bytes escaped."""
+    """Headers as JSON: a value is a text, null, or an object with base 64 if it is not UTF-8."""
     if headers is None:
         return None
-    return json.dumps([[one["key"], _text_of(one["value"])] for one in headers])
+    return json.dumps([[one["key"], _for_json(one["value"])] for one in headers])
 
 
-def _text_of(value: bytes | None) -> str | None:
-    return None if value is None else value.decode(errors="backslashreplace")
+def _for_json(value: bytes | None) -> str | dict[str, str] | None:
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}

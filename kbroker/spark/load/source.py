@@ -43,6 +43,7 @@ class BrokerSource:
     pattern: a regular expression that a whole name must match. Topics that a cluster keeps for
     itself never match; those of tools, whose names begin with ``__``, match what begins so.
     read_committed: leave out what transactions have aborted, and what is not decided yet.
+    milliseconds: timestamps as the records have them, not limited to microseconds in 64 bits.
     """
 
     bootstrap: str
@@ -51,6 +52,7 @@ class BrokerSource:
     pattern: str | None = None
     headers: bool = True
     read_committed: bool = True
+    milliseconds: bool = False
 
     def bounds(self) -> dict[TopicPartition, Bounds]:
         """Raises LoadError when a topic named does not exist."""
@@ -113,6 +115,7 @@ class BrokerSource:
                 one.end,
                 headers=self.headers,
                 read_committed=self.read_committed,
+                milliseconds=self.milliseconds,
                 bytes_max=_BATCH_BYTES,
                 max_bytes=fetch_bytes_max(self.settings, FETCH_BYTES_MAX),
                 topic_id=parse_uuid(one.topic_id) if one.topic_id else None,

@@ -79,6 +79,17 @@ def test_timestamp_beyond_microseconds_is_the_last_there_is():
     assert rows.column(0).cast(pa.int64()).to_pylist() == [(1 << 63) - 1]
 
 
+@pytest.mark.parametrize("time_ms", [(1 << 63) - 1, 1 << 62, 0, -1])
+def test_timestamp_in_milliseconds_is_that_of_the_record(time_ms):
+    builder = BatchBuilder()
+    builder.append(b"v", timestamp=time_ms)
+
+    (rows,) = read([builder.build()], columns=["timestamp"], milliseconds=True)
+
+    assert rows.column(0).type == pa.timestamp("ms", "UTC")
+    assert rows.column(0).cast(pa.int64()).to_pylist() == [time_ms]
+
+
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", CODECS)
 def test_message_sets_of_old_formats_become_rows(magic, codec):

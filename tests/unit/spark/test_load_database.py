@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import sqlite3
 from pathlib import Path
@@ -13,7 +14,7 @@ from support.load_source import MadeUp, batch, load, row
 from kbroker.spark.audit.databases import loaded
 from kbroker.spark.direct import InlineRunner
 from kbroker.spark.load.cli import main
-from kbroker.spark.load.commits import LoadError, LostRaceError
+from kbroker.spark.load.commits import TIME_MS_MAX, LoadError, LostRaceError
 from kbroker.spark.load.database import Database
 from kbroker.spark.load.decode import JsonDecoder
 from kbroker.spark.load.destination import names_database
@@ -192,17 +193,42 @@ def test_load_that_is_in_another_table_is_refused(tmp_path: Path) -> None:
 
 
 def test_headers_are_json_in_which_no_byte_is_lost(tmp_path: Path) -> None:
+    r"""The byte ff and the text \xff are two things."""
     destination = at(tmp_path)
     destination.prepare()
-    given = [[("a", b"\xc3\xa9"), ("b", b"\xff\x00\xfe"), ("c", None), ("c", b"")]]
-    headers = pa.array([[{"key": k, "value": v} for k, v in one] for one in given])
+    given = [("a", b"\xc3\xa9"), ("b", b"\xff\x00\xfe"), ("b", b"\\xff\0"), ("c", None), ("c", b"")]
+    headers = pa.array([[{"key": k, "value": v} for k, v in given]])
     writer = destination.task_sink("run", {}).open(OffsetRange("a", 0, 0, 1), "try")
 
     writer.write(batch("a", 0, [0]).append_column("headers", headers))
     writer.finish()
 
     ((text,),) = ask(tmp_path, "SELECT headers FROM kbroker_staging_rows")
-    assert json.loads(str(text)) == [["a", "é"], ["b", "\\xff\0\\xfe"], ["c", None], ["c", ""]]
+    assert json.loads(str(text)) == [
+        ["a", "é"],
+        ["b", {"base64": base64.b64encode(b"\xff\x00\xfe").decode()}],
+        ["b", "\\xff\0"],
+        ["c", None],
+        ["c", ""],
+    ]
+
+
+@pytest.mark.parametrize("time_ms", [(1 << 63) - 1, -(1 << 63), -1, 5])
+def test_times_are_those_of_the_records_and_their_buckets_those_of_files(
+    tmp_path: Path, time_ms: int
+) -> None:
+    destination = at(tmp_path)
+    destination.prepare()
+    writer = destination.task_sink("run", {}).open(OffsetRange("a", 0, 0, 1), "try")
+    times = pa.array([time_ms], pa.timestamp("ms", "UTC"))
+
+    writer.write(batch("a", 0, [0]).set_column(5, "timestamp", times))
+    written = writer.finish()
+
+    assert ask(tmp_path, "SELECT timestamp FROM kbroker_staging_rows") == [(time_ms,)]
+    (bucket,) = written.counts
+    assert bucket == (0 if time_ms < 600_000 else TIME_MS_MAX // 600_000 * 600_000)
+    assert (written.files[0].min_ms, written.files[0].max_ms) == (time_ms, time_ms)
 
 
 def test_file_that_is_no_database_is_refused(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ cdef inline int64_t microseconds(int64_t milliseconds) noexcept nogil:
     return milliseconds * 1000
 
 
-cdef ArrowSchema* field_schema(int column) noexcept nogil:
+cdef ArrowSchema* field_schema(int column, bint milliseconds) noexcept nogil:
     cdef ArrowSchema* field
     cdef ArrowSchema* pair
     if column == KEY:
@@ -121,7 +121,7 @@ cdef ArrowSchema* field_schema(int column) noexcept nogil:
     if column == OFFSET:
         return new_schema("l", "offset", 0)
     if column == TIMESTAMP:
-        return new_schema("tsu:UTC", "timestamp", 0)
+        return new_schema("tsm:UTC" if milliseconds else "tsu:UTC", "timestamp", 0)
     if column == TIMESTAMP_TYPE:
         return new_schema("i", "timestampType", 0)
     field = new_schema("+l", "headers", 1)
@@ -147,7 +147,9 @@ cdef class ArrowReader:
 
     columns: which of COLUMNS, in the order of the batch. rows_max, bytes_max: a batch is handed over
     when it has so many rows, or before it would hold more bytes than that; a larger record travels
-    alone. decompressed_max: BOUND, bytes of one batch's records.
+    alone. decompressed_max: BOUND, bytes of one batch's records. milliseconds: timestamps in the unit
+    that records have, so that all of them fit; otherwise microseconds, of which the last one stands
+    for what is later.
     """
 
     cdef:
@@ -158,6 +160,7 @@ cdef class ArrowReader:
         int64_t _rows, _rows_max, _bytes, _bytes_max
         int32_t _partition
         int8_t _timestamp_type          # of the rows that are staged
+        bint _milliseconds              # not microseconds
         bint _open                      # a run is being read
         BytesColumn _keys, _values
         HeadersColumn _headers
@@ -175,7 +178,7 @@ cdef class ArrowReader:
     def __cinit__(
         self, str topic not None, int32_t partition, int64_t start, int64_t end, columns, *,
         int64_t rows_max=16384, int64_t bytes_max=8388608, int64_t decompressed_max=1 << 30,
-        bint check_crcs=True,
+        bint check_crcs=True, bint milliseconds=False,
     ):
         cdef bytes name = topic.encode()
         cdef Py_ssize_t i = 0
@@ -196,6 +199,7 @@ cdef class ArrowReader:
         self._bytes_max = bytes_max
         self._partition = partition
         self._timestamp_type = 0
+        self._milliseconds = milliseconds
         self.row_offset = -1
         self._key_arena = self._value_arena = ARENA_BYTES_MIN
         self._cursor = RecordCursor(start, end, decompressed_max, check_crcs)
@@ -399,7 +403,9 @@ cdef class ArrowReader:
             if self._offsets != NULL:
                 self._offsets[self._rows] = row.offset
             if self._timestamps != NULL:
-                self._timestamps[self._rows] = microseconds(row.timestamp)
+                self._timestamps[self._rows] = (
+                    row.timestamp if self._milliseconds else microseconds(row.timestamp)
+                )
             self._rows += 1
             self.row_offset = row.offset
 
@@ -475,7 +481,7 @@ cdef class ArrowReader:
             raise MemoryError
         schema.flags = 0
         for i in range(self._column_count):
-            schema.children[i] = field_schema(self._order[i])
+            schema.children[i] = field_schema(self._order[i], self._milliseconds)
             if schema.children[i] == NULL:
                 free_schema(schema)
                 raise MemoryError
