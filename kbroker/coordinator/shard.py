@@ -397,7 +397,11 @@ class Shard:
             pass_on(result, outcome)
         else:
             op.responses.append((outcome, result))
-        failure = self._append(op) if op.records else None
+        try:
+            failure = self._append(op) if op.records else None
+        except Exception as error:  # names of clients are in records: one may not fit
+            logger.error("%s: cannot write a record", self._log.name, exc_info=error)
+            failure = WireError(ErrorCode.UNKNOWN_SERVER_ERROR)
         if failure is None:
             self._settle(op)
             return

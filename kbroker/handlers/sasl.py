@@ -39,7 +39,7 @@ from kbroker.protocol.messages.sasl_authenticate import (
     SaslAuthenticateResponse,
 )
 from kbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from kbroker.security.principal import Principal
+from kbroker.security.principal import Principal, of_user
 from kbroker.security.sasl.exchange import (
     Authenticated,
     Challenge,
@@ -254,7 +254,11 @@ async def worked(ctx: RequestContext, step: Work) -> Any:
 
 def authenticated(ctx: RequestContext, login: Login, step: Authenticated) -> int:
     """The client is known. Returns how long its session lasts, 0 if it has no end."""
-    connection, principal = ctx.connection, Principal("User", step.user)
+    connection = ctx.connection
+    try:
+        principal = of_user(step.user)
+    except ValueError as error:
+        raise Failed(f"nobody can have its name: {error}") from None
     if login.principal is not None and login.principal != principal:
         before = login.principal
         text = (

@@ -10,9 +10,10 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kbroker._ext.shared import lane_layout
+from kbroker.errors import ErrorCode, WireError
 from kbroker.security.principal import Principal, from_wire
 from kbroker.types import SlotId
 
@@ -25,6 +26,9 @@ _TOKEN = struct.Struct("=Q")
 # Marks the tokens of ``_ext.express_path``.
 EXPRESS_TOKEN = lane_layout.EXPRESS_TOKEN
 PART_BYTES = MESSAGE_BYTES = lane_layout.MESSAGE_BYTES
+# BOUND: bytes of client id, host and principal together, which each part of a request repeats; so
+# much is left for the body. No client that has got in has more (``principal.NAME_BYTES_MAX``).
+TEXTS_BYTES_MAX = 53_248
 _TEXT_MAX = 1000
 # API keys of idempotent requests: OffsetCommit, Heartbeat, AddPartitionsToTxn, AddOffsetsToTxn,
 # EndTxn, TxnOffsetCommit. When an io worker dies, those without a response are sent to the next
@@ -49,6 +53,14 @@ class Request(NamedTuple):
     principal: Principal
     body: bytes
     quota: tuple[int, float] = (0, 0.0)
+
+
+class BadRequest(ValueError):
+    """A request that cannot be read. token: of the call that waits for it, if that is known."""
+
+    def __init__(self, text: str, token: int | None = None) -> None:
+        super().__init__(text)
+        self.token = token
 
 
 class Response(NamedTuple):
@@ -98,14 +110,18 @@ def unpack(message: bytes) -> Iterator[bytes]:
         position += size
 
 
-def request_parts(request: Request) -> Iterator[bytes]:
-    """The messages of a request."""
+def request_parts(request: Request) -> list[bytes]:
+    """The messages of a request. Raises WireError if its client has names that do not fit."""
     client_id = request.client_id.encode("utf-8", "surrogatepass")
-    host = request.client_host.encode()
+    host = request.client_host.encode("utf-8", "surrogatepass")
     principal = request.principal.to_wire()
     texts = client_id + host + principal
-    total = len(request.body)
-    for offset in range(0, total or 1, PART_BYTES):
+    if len(texts) > TEXTS_BYTES_MAX:
+        text = f"the names of its client have {len(texts)} bytes, more than {TEXTS_BYTES_MAX}"
+        raise WireError(ErrorCode.INVALID_REQUEST, text)
+    total, parts = len(request.body), []
+    part_bytes = PART_BYTES - len(texts)
+    for offset in range(0, total or 1, part_bytes):
         head = _REQUEST.pack(
             request.token,
             total,
@@ -119,7 +135,8 @@ def request_parts(request: Request) -> Iterator[bytes]:
             len(principal),
             *request.quota,
         )
-        yield head + texts + request.body[offset : offset + PART_BYTES]
+        parts.append(head + texts + request.body[offset : offset + part_bytes])
+    return parts
 
 
 def response_parts(response: Response) -> Iterator[bytes]:
@@ -140,16 +157,23 @@ class Assembler:
         self._size = 0
 
     def request(self, message: bytes) -> Request | None:
-        """Take a message; the request once it is whole. Raises ValueError when damaged."""
+        """Take a message; the request once it is whole. Raises BadRequest."""
         if len(message) < _REQUEST.size:
-            raise ValueError(f"a request message of {len(message)} bytes")
+            raise BadRequest(f"a request message of {len(message)} bytes")
         head = _REQUEST.unpack_from(message)
+        try:
+            return self._request(message, head)
+        except ValueError as error:
+            self._parts, self._size = [], 0
+            raise BadRequest(str(error), head[0]) from error
+
+    def _request(self, message: bytes, head: tuple[Any, ...]) -> Request | None:
         token, total, offset, slot, incarnation, api_key, version = head[:7]
         client_id_end = _REQUEST.size + head[7]
         host_end = client_id_end + head[8]
         principal_end = host_end + head[9]
         client_id = message[_REQUEST.size : client_id_end].decode("utf-8", "surrogatepass")
-        host = message[client_id_end:host_end].decode()
+        host = message[client_id_end:host_end].decode("utf-8", "surrogatepass")
         principal = from_wire(message[host_end:principal_end])
         body = self._whole(total, offset, message[principal_end:])
         if body is None:

@@ -119,7 +119,7 @@ class Rpc:
         try:
             document = json.loads(str(memoryview(message.data)[ENVELOPE.size :], "utf-8"))
             number = int(document["id"])
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             logger.error("%s sent neither a call nor a reply", message.sender.title)
             return
         if message.kind == MSG_REPLY:
@@ -189,7 +189,14 @@ class Rpc:
         return ErrorCode.UNKNOWN_SERVER_ERROR, str(error)
 
     def _reply(self, sender: Address, document: dict[str, Any]) -> None:
-        self._mailbox.send(sender, MSG_REPLY, documents.encode(document).encode())
+        try:
+            body = documents.encode(document).encode()
+        except Exception as error:  # whatever a client has named: the caller gets an answer
+            logger.error("cannot reply to %s", sender.title, exc_info=error)
+            code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
+            failed = {"id": document["id"], "error": code, "message": "the reply has no JSON form"}
+            body = documents.encode(failed).encode()
+        self._mailbox.send(sender, MSG_REPLY, body)
 
     def tick(self, now_ms: int) -> None:
         """Fail calls whose deadline has passed or whose callee was restarted; wake sleeping

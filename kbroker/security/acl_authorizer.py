@@ -57,5 +57,12 @@ class AclAuthorizer:
 
 
 def super_users(text: str) -> list[Principal]:
-    """The value of ``super.users``. Raises ValueError."""
-    return [parse(part.strip()) for part in text.split(";") if part.strip()]
+    """The value of ``super.users``. Raises ValueError.
+
+    Unlike in Kafka, ``User:`` is refused: it is more likely a slip than everybody whose certificate
+    has no subject.
+    """
+    found = [parse(part.strip()) for part in text.split(";") if part.strip()]
+    if not all(principal.name for principal in found):
+        raise ValueError("a principal is written as type:name, and this one has no name")
+    return found

@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 # BOUND: cached principals of messages between processes.
 KEPT_PRINCIPALS_MAX = 1_000
+# BOUND: bytes of a name: half of what a string of the protocol may have, so that ACLs, tokens and
+# messages between processes can have any of them.
+NAME_BYTES_MAX = 16_384
 
 
 class Principal(NamedTuple):
@@ -27,10 +30,27 @@ class Principal(NamedTuple):
 ANONYMOUS = Principal("User", "ANONYMOUS")
 
 
+def of_user(name: str) -> Principal:
+    """The principal of a client that has authenticated as ``name``, which may be empty. Raises
+    ValueError for names that nobody can have.
+    """
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise ValueError("its name has half of a surrogate pair, which is no character") from None
+    if size > NAME_BYTES_MAX:
+        raise ValueError(f"its name has {size} bytes, more than {NAME_BYTES_MAX}")
+    return Principal("User", name)
+
+
 def parse(text: str) -> Principal:
-    """The principal that ``str`` wrote; its type has no colon. Raises ValueError."""
+    """The principal that ``str`` wrote; its type has no colon. Raises ValueError.
+
+    COMPAT: a name may be empty, as in Kafka. The client of a certificate without a subject is
+    ``User:``.
+    """
     kind, colon, name = text.partition(":")
-    if not kind or not colon or not name:
+    if not kind or not colon:
         raise ValueError(f"a principal is written as type:name, not {text!r}")
     return Principal(kind, name)
 

@@ -28,6 +28,7 @@ from kbroker.ipc.lane_calls import (
     MSG_RESPONSE,
     REPEATED,
     Assembler,
+    BadRequest,
     Request,
     Response,
     error_text,
@@ -38,9 +39,10 @@ from kbroker.ipc.lane_calls import (
 from kbroker.ipc.pending import Pending, pass_on, run
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.protocol import codec
-from kbroker.protocol.api import ApiKey, request_class, response_class
+from kbroker.protocol.api import ApiKey, request_class, response_class, title
 from kbroker.record.compression import NONE
 from kbroker.types import Offset
+from kbroker.workers.io.transaction_calls import MarkerCalls, verification_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -393,16 +395,42 @@ class Coordinators:
     # -- requests --
 
     def on_request(self, network: int, message: bytes) -> None:
-        """Take a MSG_REQUEST of a network process."""
+        """Take a MSG_REQUEST of a network process.
+
+        Nothing in it may end this process, as clients have named what is in it: what cannot be
+        read is answered with an error.
+        """
         assembler = self._assemblers[network]
-        for part in unpack(message):
-            request = assembler.request(part)
-            if request is None:
-                continue
-            respond = partial(self._on_done, network, self._lanes[network].peer, request)
-            if request.api_key in COMMITS:
-                respond = partial(self._on_commit, monotonic_ns(), respond)
-            self._handle(request).then(respond)
+        try:
+            for part in unpack(message):
+                try:
+                    request = assembler.request(part)
+                except BadRequest as error:
+                    self._reject(network, error)
+                    continue
+                if request is not None:
+                    self._take(network, request)
+        except ValueError as error:
+            logger.error("network process %d sent a message that is damaged: %s", network, error)
+
+    def _take(self, network: int, request: Request) -> None:
+        respond = partial(self._on_done, network, self._lanes[network].peer, request)
+        if request.api_key in COMMITS:
+            respond = partial(self._on_commit, monotonic_ns(), respond)
+        try:
+            outcome = self._handle(request)
+        except Exception as error:
+            outcome = Pending()
+            outcome.resolve(error=error)
+        outcome.then(respond)
+
+    def _reject(self, network: int, error: BadRequest) -> None:
+        """Answer a request of which perhaps only the token could be read."""
+        logger.error("network process %d sent a request that is damaged: %s", network, error)
+        if error.token is not None:
+            code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
+            response = Response(error.token, code, error_text(str(error)))
+            self._outboxes[network].extend(response_parts(response))
 
     def _on_commit(
         self, started_ns: int, respond: Callable[[Pending[Any]], None], outcome: Pending[Any]
@@ -476,7 +504,7 @@ class Coordinators:
             except Exception as failure:
                 error = failure
         if error is not None and not isinstance(error, WireError):
-            logger.error("%s failed", ApiKey(request.api_key).name, exc_info=error)
+            logger.error("%s failed", title(request.api_key), exc_info=error)
             error = WireError(ErrorCode.UNKNOWN_SERVER_ERROR)
         if error is not None:
             response = Response(request.token, int(error.code), error_text(error.message))
@@ -540,19 +568,6 @@ class Coordinators:
         return self._next_timer_ms
 
 
-class MarkerCalls:
-    """Has io workers write markers; those of this process directly."""
-
-    def __init__(self, process: Process) -> None:
-        self._process = process
-
-    def write(self, to: Address, markers: list[calls.Marker]) -> Pending[list[int]]:
-        """Resolves to their error codes."""
-        if to == self._process.address:
-            return self._process.write_markers(markers)
-        return self._process.rpc.call(to, calls.WRITE_MARKERS, calls.WriteMarkers(markers))
-
-
 def make_group_machine(shard: Shard) -> Machine:
     """Groups and their offsets. Imported when a broker first has an offsets topic."""
     from kbroker.coordinator.group.classic.classic_protocol import ClassicProtocol
@@ -579,13 +594,3 @@ def completed(response: Any) -> Pending[Any]:
     pending: Pending[Any] = Pending()
     pending.resolve(response)
     return pending
-
-
-def verification_code(outcome: Pending[Any]) -> int:
-    """The error code of a verification, 0 if the batch may be written."""
-    if outcome.error is None:
-        return int(outcome.value)
-    if isinstance(outcome.error, WireError):
-        return int(outcome.error.code)
-    logger.error("cannot verify a transaction", exc_info=outcome.error)
-    return int(ErrorCode.UNKNOWN_SERVER_ERROR)

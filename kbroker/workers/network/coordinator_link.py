@@ -7,6 +7,7 @@ the io worker is restarted; those whose repetition changes nothing are asked aga
 from __future__ import annotations
 
 import heapq
+import logging
 from collections import deque
 from functools import partial
 from itertools import count
@@ -18,6 +19,7 @@ from kbroker.ipc.lane_calls import (
     REPEATED,
     Assembler,
     Request,
+    Response,
     is_express,
     request_parts,
     send_all,
@@ -27,6 +29,8 @@ from kbroker.ipc.rpc import Pending
 from kbroker.security.principal import Principal
 from kbroker.types import SlotId
 from kbroker.workers.base import now_ms
+
+logger = logging.getLogger(__name__)
 
 # BOUND: deadlines of completed calls that are kept, beyond the number of calls in flight.
 SPENT_DEADLINES_MAX = 1_000
@@ -79,7 +83,7 @@ class CoordinatorLink:
             body,
             quota,
         )
-        self._outboxes[worker].extend(request_parts(request))
+        self._outboxes[worker].extend(request_parts(request))  # may raise: nothing is kept then
         self._calls[token] = (worker, pending, request if api_key in REPEATED else None)
         heapq.heappush(self._deadlines, (now_ms() + timeout_ms, token))
         if len(self._deadlines) > 2 * len(self._calls) + SPENT_DEADLINES_MAX:
@@ -89,20 +93,27 @@ class CoordinatorLink:
         return pending
 
     def on_response(self, worker: int, message: bytes) -> None:
-        """Take a MSG_RESPONSE."""
+        """Take a MSG_RESPONSE. What cannot be read is nobody's response: its call ends at its
+        deadline.
+        """
         assembler = self._assemblers[worker]
-        for part in unpack(message):
-            response = None if is_express(part) else assembler.response(part)
-            if response is None:
-                continue
-            known = self._calls.pop(response.token, None)
-            if known is None:
-                continue  # given up already
-            if response.error:
-                text = response.body.decode()
-                known[1].resolve(error=WireError(ErrorCode(response.error), text))
-            else:
-                known[1].resolve(response.body)
+        try:
+            for part in unpack(message):
+                response = None if is_express(part) else assembler.response(part)
+                if response is not None:
+                    self._take(response)
+        except ValueError as error:
+            logger.error("io worker %d sent a response that is damaged: %s", worker, error)
+
+    def _take(self, response: Response) -> None:
+        known = self._calls.pop(response.token, None)
+        if known is None:
+            return  # given up already
+        if response.error:
+            text = response.body.decode("utf-8", "replace")
+            known[1].resolve(error=WireError(ErrorCode(response.error), text))
+        else:
+            known[1].resolve(response.body)
 
     def flush(self) -> bool:
         """Send the calls of this turn; True if a lane is full: call again soon."""

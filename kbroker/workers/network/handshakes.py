@@ -24,10 +24,11 @@ from itertools import islice
 from typing import NamedTuple
 
 from kbroker._ext.sockets.tls_transport import TlsTransport
-from kbroker.security.principal import ANONYMOUS, Principal
-from kbroker.security.tls.certificate import CertificateError, read_certificate
+from kbroker.security.principal import ANONYMOUS, Principal, of_user
+from kbroker.security.tls.certificate import read_certificate
 from kbroker.security.tls.contexts import reason_of
 from kbroker.security.tls.listener import ListenerTls
+from kbroker.security.tls.principal_mapping import PrincipalMapping
 from kbroker.security.tls.tls_socket import RECEIVE_BYTES, TlsSocket
 from kbroker.workers.network.arrival import Arrival
 
@@ -287,17 +288,14 @@ class Handshakes:
         shown = each.socket.tls.getpeercert(binary_form=True)
         if shown and not each.tls.uses_sasl:
             try:
-                subject = read_certificate(shown).subject
-            except CertificateError as error:
-                self._end(each, f"a failed TLS handshake: {error}")
+                principal = principal_of(shown, each.tls.mapping)
+            except ValueError as error:
+                self._end(each, str(error))
                 return
-            name = each.tls.mapping.name(subject)
-            if name is None:
-                self._end(
-                    each, f"no rule of ssl.principal.mapping.rules matches: {subject[:200]!r}"
-                )
+            except Exception:  # the thread is that of all other clients, too
+                logger.exception("cannot find the principal of a certificate")
+                self._end(each, "a certificate that the broker cannot read")
                 return
-            principal = Principal("User", name)
         self._forget(fd)
         self._finish(Result(each.arrival, each.socket, principal, ""))
 
@@ -373,6 +371,18 @@ class Handshakes:
         self._done.append(result)
         if len(self._done) == 1:  # else the loop has been told
             os.eventfd_write(self.fd, 1)
+
+
+def principal_of(certificate: bytes, mapping: PrincipalMapping) -> Principal:
+    """The principal of a client by its certificate. Raises ValueError if there is none."""
+    subject = read_certificate(certificate).subject
+    name = mapping.name(subject)
+    if name is None:
+        raise ValueError(f"no rule of ssl.principal.mapping.rules matches: {subject[:200]!r}")
+    try:
+        return of_user(name)
+    except ValueError as error:
+        raise ValueError(f"a certificate that names nobody: {error}") from None
 
 
 def not_tls(first: bytes) -> str | None:

@@ -100,7 +100,7 @@ def test_acls_are_created_by_the_controller_process_of_this_broker(
         {"resource_name": "a\0"},
         {"resource_type": Kind.CLUSTER},
         {"principal": "alice"},
-        {"principal": "User:"},
+        {"principal": ":alice"},
         {"host": ""},
     ],
     ids=str,

@@ -6,10 +6,12 @@ from collections import deque
 
 import pytest
 
+from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.lane_calls import (
     MESSAGE_BYTES,
     PART_BYTES,
     Assembler,
+    BadRequest,
     Request,
     Response,
     error_text,
@@ -18,7 +20,7 @@ from kbroker.ipc.lane_calls import (
     response_parts,
     unpack,
 )
-from kbroker.security.principal import ANONYMOUS, Principal
+from kbroker.security.principal import ANONYMOUS, NAME_BYTES_MAX, Principal
 
 pytestmark = pytest.mark.unit
 
@@ -36,7 +38,25 @@ def test_request_of_any_size_comes_out_as_it_went_in(size: int) -> None:
     found = [assembler.request(part) for part in request_parts(request(size))]
     assert found[-1] == request(size)
     assert found[:-1] == [None] * (len(found) - 1)
-    assert len(found) == max(1, -(-size // PART_BYTES))
+    names = len("a client ä".encode()) + len("192.0.2.1") + len("User:zoë".encode())
+    assert len(found) == max(1, -(-size // (PART_BYTES - names)))
+
+
+def test_request_of_a_client_with_long_names_fits_its_lane() -> None:
+    """The receiver's buffer has twice the size of a message; what is cut off there is lost."""
+    names = {"client_id": "c" * 32_767, "principal": Principal("User", "p" * NAME_BYTES_MAX)}
+    asked = request(3 * PART_BYTES)._replace(**names)
+    parts = request_parts(asked)
+
+    assert max(map(len, parts)) <= PART_BYTES + 100
+    assembler = Assembler()
+    assert [assembler.request(part) for part in parts][-1] == asked
+
+
+def test_request_of_a_client_whose_names_fit_no_message_is_rejected() -> None:
+    with pytest.raises(WireError) as caught:
+        request_parts(request(5)._replace(client_id="c" * 100_000))
+    assert caught.value.code == ErrorCode.INVALID_REQUEST
 
 
 def test_request_of_an_anonymous_client_carries_no_principal() -> None:
@@ -73,8 +93,23 @@ def test_damaged_messages_are_rejected() -> None:
     with pytest.raises(ValueError, match="message of"):
         assembler.response(b"short")
     assert assembler.request(parts[0]) is None
-    with pytest.raises(ValueError, match="part at"):
+    with pytest.raises(BadRequest, match="part at") as caught:
         assembler.request(parts[2])
+    assert caught.value.token == 5
+
+
+@pytest.mark.parametrize("principal", [b"alice", b":alice", b"User:\xff"])
+def test_principal_that_cannot_be_read_names_its_call(principal: bytes) -> None:
+    """So that the call is answered; and the next request is not that one's rest."""
+    assembler = Assembler()
+    first, *_ = request_parts(request(3 * PART_BYTES)._replace(principal=Principal("User", "abcd")))
+    damaged = first.replace(b"User:abcd", principal.rjust(9, b"\xff"))
+
+    with pytest.raises(BadRequest) as caught:
+        assembler.request(damaged)
+
+    assert caught.value.token == 5
+    assert assembler.request(request_parts(request(7, token=6))[0]) == request(7, token=6)
 
 
 def test_error_text_is_bounded() -> None:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.security.principal import ANONYMOUS, Principal, by, from_wire, parse
+from kbroker.security.principal import (
+    ANONYMOUS,
+    NAME_BYTES_MAX,
+    Principal,
+    by,
+    from_wire,
+    of_user,
+    parse,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -20,9 +28,10 @@ def test_principal_anonymous_is_kafkas() -> None:
         Principal("User", "CN=zoë,OU=a:b"),
         Principal("Group", "admins"),
         Principal("User", "half \ud800 a character"),
+        Principal("User", ""),
         ANONYMOUS,
     ],
-    ids=["user", "distinguished-name", "other-type", "surrogate", "anonymous"],
+    ids=["user", "distinguished-name", "other-type", "surrogate", "empty", "anonymous"],
 )
 def test_principal_survives_text_and_wire(principal: Principal) -> None:
     assert parse(str(principal)) == principal
@@ -33,10 +42,22 @@ def test_principal_anonymous_takes_no_bytes_on_the_wire() -> None:
     assert ANONYMOUS.to_wire() == b""
 
 
-@pytest.mark.parametrize("text", ["", "alice", "User:", ":alice"])
+@pytest.mark.parametrize("text", ["", "alice", ":alice"])
 def test_principal_text_that_names_nobody_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="type:name"):
         parse(text)
+
+
+@pytest.mark.parametrize("name", ["", "alice", "a:b", "a\0b", "ä" * (NAME_BYTES_MAX // 2)])
+def test_principal_of_a_client_has_the_name_that_it_has_shown(name: str) -> None:
+    """An empty one is that of a certificate without a subject; Kafka serves it."""
+    assert of_user(name) == Principal("User", name)
+
+
+@pytest.mark.parametrize("name", ["half \ud800", "x" * (NAME_BYTES_MAX + 1), "ä" * NAME_BYTES_MAX])
+def test_principal_that_nobody_can_name_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="its name has"):
+        of_user(name)
 
 
 def test_principal_does_not_change() -> None:

@@ -109,10 +109,18 @@ def test_loop_hands_what_is_left_to_the_long_way_in_order(real: LoopBench) -> No
     assert store.get("g", "t", 0)[0] == 2 and store.get("größe", "t", 0)[0] == 5
 
 
-def test_damaged_message_is_an_error_of_the_long_way(real: LoopBench) -> None:
+def test_damaged_message_is_a_line_of_the_log_and_the_next_one_is_served(
+    real: LoopBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It must not end the process, which serves others, too."""
     real.send(b"\xff\xff\0\0rest")
-    with pytest.raises(ValueError, match="a part of 65535 bytes"):
-        real.read()
+    real.read()
+    assert "a message that is damaged: a part of 65535 bytes" in caplog.text
+
+    token = real.ask(commit(), 6)
+    real.read()
+    real.end_turn()
+    assert [answer.token for answer in real.responses()] == [token]
 
 
 def test_fetch_behind_a_commit_completes_once_that_is_published(bench: ShortBench) -> None:
