@@ -6,6 +6,7 @@ being created, enlarged or deleted.
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
@@ -30,6 +31,7 @@ from kbroker.ipc.calls import (
     TopicToDelete,
     TopicToEnlarge,
 )
+from kbroker.replica_placement import Choose
 from kbroker.security.policies import Policies, TopicRequest
 
 # The configs that an internal topic is created with.
@@ -68,7 +70,8 @@ class Deletions(NamedTuple):
 
 class TopicRequests:
     """setting: the present value of a broker setting. is_cordoned: whether this broker takes no
-    partition unless it is named. is_shared: whether there may be other brokers.
+    partition unless it is named. is_shared: whether there may be other brokers. choose: of
+    ``place_replicas``.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class TopicRequests:
         *,
         is_shared: bool = False,
         policies: Policies = NO_POLICIES,
+        choose: Choose = random.randrange,
     ) -> None:
         self._state = state
         self._setting = setting
@@ -87,6 +91,7 @@ class TopicRequests:
         self._is_cordoned = is_cordoned
         self._is_shared = is_shared
         self._policies = policies
+        self._choose = choose
 
     # -- creation ----------------------------------------------------------------------------
 
@@ -168,7 +173,7 @@ class TopicRequests:
         new = plan_topic(
             self._state, request, defaults, self._validate_config,
             lambda: self._state.topic_ids.new(name),
-            self._cordoned(), room.check,
+            self._cordoned(), room.check, self._choose,
         )  # fmt: skip
         other = earlier.get(metric_name(name))
         if other is not None:
@@ -199,8 +204,9 @@ class TopicRequests:
                 ErrorCode.INVALID_REQUEST, f"Topic '{name}' appears more than once in the request."
             )
         added = plan_partitions(
-            self._state, name, request.count, request.assignments, self._cordoned(), room.check
-        )
+            self._state, name, request.count, request.assignments, self._cordoned(), room.check,
+            self._choose,
+        )  # fmt: skip
         room.check(name, len(self.hosted(added)))
         return added
 

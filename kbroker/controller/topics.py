@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ from kbroker.controller.state import ClusterState, TopicState
 from kbroker.errors import ConfigError, ErrorCode, WireError
 from kbroker.internal_topics import INTERNAL_TOPICS
 from kbroker.ipc.calls import Assigned, Setting, TopicToCreate
+from kbroker.replica_placement import Choose, place_replicas
 
 CHOSEN_BY_BROKER = -1
 
@@ -46,12 +48,13 @@ def plan_topic(
     new_topic_id: Callable[[], bytes],
     cordoned: Collection[int] = (),
     check_room: CheckRoom | None = None,
+    choose: Choose = random.randrange,
 ) -> NewTopic:
     """Plan the topic of a CreateTopics entry.
 
     defaults: partitions and replication_factor of the broker. cordoned: brokers that get a replica
     only where the request names them. check_room: called before there is anything for each
-    partition: a request of some bytes may ask for millions.
+    partition: a request of some bytes may ask for millions. choose: of ``place_replicas``.
     """
     name = request.name
     check_name(name)
@@ -84,10 +87,10 @@ def plan_topic(
         if factor == CHOSEN_BY_BROKER:
             factor = defaults["replication_factor"]
         check_partition_count(count)
-        brokers = usable_brokers(state, factor, cordoned)
+        racks = usable_brokers(state, factor, cordoned)
         if check_room is not None:
-            check_room(name, count_hosted(state, brokers, count, factor))
-        assignment = spread(brokers, 0, count, factor)
+            check_room(name, count_hosted(state, racks, count, factor))
+        assignment = dict(enumerate(place_replicas(racks, count, factor, choose=choose)))
     config = topic_config(request.configs, validate_config)
     return NewTopic(name, new_topic_id(), assignment, config)
 
@@ -106,8 +109,12 @@ def check_partition_count(count: int) -> None:
         )
 
 
-def usable_brokers(state: ClusterState, factor: int, cordoned: Collection[int]) -> list[int]:
-    """Brokers that may get replicas. Raises INVALID_REPLICATION_FACTOR if there are too few."""
+def usable_brokers(
+    state: ClusterState, factor: int, cordoned: Collection[int]
+) -> dict[int, str | None]:
+    """Brokers that may get replicas, with their racks. Raises INVALID_REPLICATION_FACTOR if there
+    are too few.
+    """
     if factor < 1:
         raise WireError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -121,7 +128,11 @@ def usable_brokers(state: ClusterState, factor: int, cordoned: Collection[int]) 
             f"Replication factor {factor} is larger than the number of available brokers,"
             f" {available}: use {available} or less, or start more brokers.",
         )
-    usable = sorted(set(state.brokers) - set(cordoned))
+    usable = {
+        broker_id: broker.live.rack
+        for broker_id, broker in sorted(state.brokers.items())
+        if broker_id not in cordoned
+    }
     if factor > len(usable):
         # COMPAT: KIP-1066. As in Kafka 4.3, an assignment that names the broker is accepted.
         raise WireError(
@@ -152,18 +163,15 @@ def topic_config(entries: Sequence[Setting], validate_config: ValidateConfig) ->
     return config
 
 
-def spread(brokers: Sequence[int], first: int, count: int, factor: int) -> Assignment:
-    """Assign ``count`` partitions from number ``first`` on, spreading leaders over brokers."""
-    size = len(brokers)
-    return {
-        number: [brokers[(number + position) % size] for position in range(factor)]
-        for number in range(first, first + count)
-    }
-
-
-def count_hosted(state: ClusterState, brokers: Sequence[int], count: int, factor: int) -> int:
-    """How many of these partitions ``spread`` puts on this broker, at least."""
-    return count // len(brokers) * factor if state.broker_id in brokers else 0
+def count_hosted(
+    state: ClusterState, racks: Mapping[int, str | None], count: int, factor: int
+) -> int:
+    """How many of these partitions ``place_replicas`` puts on this broker, at least: those that it
+    leads, and as a follower as many for each other replica if racks have no say in it.
+    """
+    if state.broker_id not in racks:
+        return 0
+    return count // len(racks) * (factor if len(set(racks.values())) == 1 else 1)
 
 
 def check_assignment(
@@ -214,11 +222,12 @@ def plan_partitions(
     assignments: Sequence[list[int]] | None,
     cordoned: Collection[int] = (),
     check_room: CheckRoom | None = None,
+    choose: Choose = random.randrange,
 ) -> Assignment:
     """The partitions to add to reach ``count``.
 
     assignments: the replicas of each new partition in order, None to have them chosen. cordoned,
-    check_room: as for ``plan_topic``.
+    check_room, choose: as for ``plan_topic``.
     """
     topic = existing_topic(state, name)
     if name in INTERNAL_TOPICS:
@@ -246,10 +255,12 @@ def plan_partitions(
     check_partition_count(count)
     factor = len(topic.partitions[0].replicas)
     if assignments is None:
-        brokers = usable_brokers(state, factor, cordoned)
+        racks = usable_brokers(state, factor, cordoned)
         if check_room is not None:
-            check_room(name, count_hosted(state, brokers, count - current, factor))
-        return spread(brokers, current, count - current, factor)
+            check_room(name, count_hosted(state, racks, count - current, factor))
+        existing = [partition.replicas for partition in topic.partitions]
+        added = place_replicas(racks, count - current, factor, existing=existing, choose=choose)
+        return dict(enumerate(added, current))
     if len(assignments) != count - current:
         raise WireError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,

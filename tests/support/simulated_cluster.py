@@ -256,7 +256,13 @@ class Broker:
         if store.is_stopped:
             raise Fenced
         self.controller = ActiveController(state, store, self, self.stored)
-        requests = TopicRequests(state, SETTINGS.__getitem__, lambda config: None, lambda: False)
+        requests = TopicRequests(
+            state,
+            SETTINGS.__getitem__,
+            lambda config: None,
+            lambda: False,
+            choose=self.cluster.random.randrange,
+        )
         self.topics = TopicAdmin(self.controller, requests, EndlessRoom, self.sleep, lambda: True)
         self.duties = Duties(
             self.controller,

@@ -141,7 +141,7 @@ def _run(given: Given) -> int:
 
 
 def _generate(given: Given, cluster: Cluster) -> None:
-    from kbroker.client.replica_placement import PlacementError, place_replicas
+    from kbroker.replica_placement import PlacementError, place_replicas
 
     nodes = _nodes(given.one("broker-list"))
     topics = read_topics(given.one("topics-to-move-json-file"))

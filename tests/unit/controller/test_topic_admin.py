@@ -44,13 +44,13 @@ DEFAULTS = {"num.partitions": 1, "default.replication.factor": 1}
 def planned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of partitions for which replicas were chosen, each time."""
     counts: list[int] = []
-    spread = topics.spread
+    place = topics.place_replicas
 
-    def counting(brokers: Any, first: int, count: int, factor: int) -> Any:
+    def counting(racks: Any, count: int, factor: int, **more: Any) -> Any:
         counts.append(count)
-        return spread(brokers, first, count, factor)
+        return place(racks, count, factor, **more)
 
-    monkeypatch.setattr(topics, "spread", counting)
+    monkeypatch.setattr(topics, "place_replicas", counting)
     return counts
 
 

@@ -1,5 +1,8 @@
 """Validation of topics to create or enlarge: error codes and messages."""
 
+from collections import Counter
+from random import Random
+
 import pytest
 
 from kbroker.controller.state import ClusterState, PartitionState, TopicState
@@ -8,7 +11,6 @@ from kbroker.controller.topics import (
     check_name,
     plan_partitions,
     plan_topic,
-    spread,
 )
 from kbroker.errors import ConfigError, ErrorCode, WireError
 from kbroker.ipc.calls import Assigned, Setting, TopicToCreate
@@ -34,7 +36,9 @@ def add(state, name, partitions=1, deleting=False, replicas=(0,)):
         state.mark_deleting([name])
 
 
-def plan(state, name="t", partitions=1, factor=1, assignments=(), configs=(), validate=None):
+def plan(
+    state, name="t", partitions=1, factor=1, assignments=(), configs=(), validate=None, **more
+):
     request = TopicToCreate(
         name,
         partitions,
@@ -43,7 +47,9 @@ def plan(state, name="t", partitions=1, factor=1, assignments=(), configs=(), va
         [Setting(*setting) for setting in configs],
     )
     defaults = {"partitions": 3, "replication_factor": 1}
-    return plan_topic(state, request, defaults, validate or (lambda c: None), lambda: NEW_ID)
+    return plan_topic(
+        state, request, defaults, validate or (lambda c: None), lambda: NEW_ID, **more
+    )
 
 
 @pytest.mark.parametrize("name", ["t", "a.b_c-D9", "x" * 249, "...", "__consumer_offsets"])
@@ -174,10 +180,46 @@ def test_internal_topics_keep_their_number_of_partitions(state, name):
     assert caught.value.code == ErrorCode.INVALID_PARTITIONS
 
 
-def test_leaders_are_spread_evenly():
-    assignment = spread([3, 5, 8], 0, 6, 2)
-    assert [replicas[0] for replicas in assignment.values()] == [3, 5, 8] * 2
-    assert all(len(set(replicas)) == 2 for replicas in assignment.values())
+def test_topics_of_one_partition_are_spread_over_brokers_and_racks():
+    """Most topics have one partition: a fixed first broker would lead all of them."""
+    state, choose = ClusterState(3), Random(4).randrange
+    racks = {3: "a", 5: "a", 8: "b", 13: "b"}
+    for broker_id, rack in racks.items():
+        state.set_broker(broker_id, [], rack)
+
+    placed = [
+        plan(state, f"t{number}", factor=2, choose=choose).assignment[0] for number in range(400)
+    ]
+
+    leaders = Counter(leader for leader, _ in placed)
+    assert leaders.keys() == racks.keys() and min(leaders.values()) > 60
+    assert all(racks[leader] != racks[follower] for leader, follower in placed)
+    assert len({tuple(replicas) for replicas in placed}) == 8
+
+
+def test_new_partitions_continue_the_round_over_the_brokers():
+    state = ClusterState(3)
+    for broker_id in (3, 5, 8):
+        state.set_broker(broker_id, [], None)
+    add(state, "t", 1, replicas=(5, 8))
+
+    added = plan_partitions(state, "t", 6, None)
+
+    assert [added[number][0] for number in range(1, 6)] == [8, 3, 5, 8, 3]
+    assert Counter(node for replicas in added.values() for node in replicas) == {3: 4, 5: 3, 8: 3}
+
+
+@pytest.mark.parametrize("racks", [("a", "a", "a"), ("a", "a", "b"), (None, None, None)])
+def test_no_more_replicas_are_expected_on_a_broker_than_it_gets(racks):
+    state = ClusterState(0)
+    for broker_id, rack in enumerate(racks):
+        state.set_broker(broker_id, [], rack)
+    expected: list[int] = []
+
+    topic = plan(state, partitions=8, factor=2, check_room=lambda _, count: expected.append(count))
+
+    hosted = sum(0 in replicas for replicas in topic.assignment.values())
+    assert 2 <= expected[0] <= hosted
 
 
 def test_name_that_collided_is_free_after_deletion(state):
