@@ -37,6 +37,7 @@ def fail(ctx: RequestContext, request: AlterReplicaLogDirsRequest, error: WireEr
     ApiKey.ALTER_REPLICA_LOG_DIRS,
     versions=(0, 2),
     fail=fail,
+    unjoined=ErrorCode.REPLICA_NOT_AVAILABLE,
     authorize=on_cluster(AclOperation.ALTER),
 )
 async def handle_alter_replica_log_dirs(

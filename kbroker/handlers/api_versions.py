@@ -15,7 +15,7 @@ from typing import NamedTuple
 from kbroker.cluster.features import SUPPORTED, Finalized
 from kbroker.errors import ErrorCode
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registry import announced, api
+from kbroker.handlers.registry import HANDLERS, announced, api
 from kbroker.handlers.support.requirements import NOTHING
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey
@@ -90,9 +90,14 @@ def everything(ctx: RequestContext) -> ApiVersionsResponse:
 
 
 def announced_to_clients(ctx: RequestContext) -> Iterator[tuple[int, int, int]]:
-    """Like ``announced``, without versions in development unless they are enabled."""
+    """Like ``announced``, without versions in development unless they are enabled, and without what
+    is not served in a cluster.
+    """
+    in_cluster = ctx.config.uses_zookeeper
     has_unstable = ctx.config["unstable.api.versions.enable"]
     for key, first, last in announced():
+        if in_cluster and key in HANDLERS and HANDLERS[key].alone:
+            continue
         unstable = UNSTABLE.get(key)
         yield key, first, last if has_unstable or unstable is None else min(last, unstable - 1)
 

@@ -47,6 +47,7 @@ def describe_failed(
     ApiKey.DESCRIBE_CLIENT_QUOTAS,
     versions=(0, 1),
     fail=describe_failed,
+    unjoined=ErrorCode.LEADER_NOT_AVAILABLE,
     authorize=on_cluster(AclOperation.DESCRIBE_CONFIGS),
 )
 async def handle_describe_client_quotas(

@@ -56,6 +56,7 @@ def fail(ctx: RequestContext, request: DeleteRecordsRequest, error: WireError) -
     ApiKey.DELETE_RECORDS,
     versions=(0, 2),
     fail=fail,
+    unjoined=ErrorCode.NOT_LEADER_OR_FOLLOWER,
     authorize=each(AclOperation.DELETE, Kind.TOPIC),
 )
 async def handle_delete_records(

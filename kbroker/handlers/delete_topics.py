@@ -33,6 +33,7 @@ def fail(ctx: RequestContext, request: DeleteTopicsRequest, error: WireError) ->
     ApiKey.DELETE_TOPICS,
     versions=(0, 6),
     fail=fail,
+    unjoined=ErrorCode.NOT_CONTROLLER,
     authorize=(
         each(AclOperation.DELETE, Kind.TOPIC),
         each(AclOperation.DESCRIBE, Kind.TOPIC),

@@ -16,7 +16,24 @@ from kbroker.security.operations import AclOperation, Kind
 BROKERS, CONTROLLERS = 1, 2  # kinds of endpoint
 
 
-@api(ApiKey.DESCRIBE_CLUSTER, versions=(0, 2), authorize=each(AclOperation.DESCRIBE, Kind.CLUSTER))
+def fail(
+    ctx: RequestContext, request: DescribeClusterRequest, error: WireError
+) -> DescribeClusterResponse:
+    """The error alone; none while there is no broker to name, which Java clients would not try
+    again.
+    """
+    if not ctx.image.brokers:
+        raise error
+    return DescribeClusterResponse(error_code=int(error.code), error_message=error.message)
+
+
+@api(
+    ApiKey.DESCRIBE_CLUSTER,
+    versions=(0, 2),
+    fail=fail,
+    unjoined=ErrorCode.LEADER_NOT_AVAILABLE,
+    authorize=each(AclOperation.DESCRIBE, Kind.CLUSTER),
+)
 async def handle_describe_cluster(
     ctx: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:

@@ -50,6 +50,7 @@ def fail(ctx: RequestContext, request: DescribeConfigsRequest, error: WireError)
     ApiKey.DESCRIBE_CONFIGS,
     versions=(0, 4),
     fail=fail,
+    unjoined=ErrorCode.LEADER_NOT_AVAILABLE,
     authorize=(
         each(AclOperation.DESCRIBE_CONFIGS, Kind.TOPIC),
         each(AclOperation.DESCRIBE_CONFIGS, Kind.CLUSTER),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any
 
-from kbroker.errors import WireError
+from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext, partition_error
 from kbroker.handlers.registry import api
 from kbroker.handlers.support.owner_calls import OwnerCalls, each_partition
@@ -45,6 +45,7 @@ def fail(ctx: RequestContext, request: DescribeProducersRequest, error: WireErro
     ApiKey.DESCRIBE_PRODUCERS,
     versions=(0, 0),
     fail=fail,
+    unjoined=ErrorCode.NOT_LEADER_OR_FOLLOWER,
     authorize=each(AclOperation.READ, Kind.TOPIC),
 )
 async def handle_describe_producers(

@@ -12,7 +12,6 @@ from kbroker.controller.topics import check_name
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
-from kbroker.handlers.support.joining import require_topics
 from kbroker.handlers.support.requirements import each
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.describe_topic_partitions import (
@@ -35,6 +34,7 @@ def fail(ctx: RequestContext, request: DescribeTopicPartitionsRequest, error: Wi
     ApiKey.DESCRIBE_TOPIC_PARTITIONS,
     versions=(0, 0),
     fail=fail,
+    unjoined=ErrorCode.LEADER_NOT_AVAILABLE,
     authorize=each(AclOperation.DESCRIBE, Kind.TOPIC),
 )
 async def handle_describe_topic_partitions(
@@ -44,7 +44,6 @@ async def handle_describe_topic_partitions(
     cursor = request.cursor
     if cursor is not None and cursor.partition_index < 0:
         raise WireError(ErrorCode.INVALID_REQUEST)
-    require_topics(ctx.image)
     limit = ctx.config["max.request.partition.size.limit"]
     room = max(1, min(request.response_partition_limit, limit))
     named = {topic.name for topic in request.topics}

@@ -17,6 +17,7 @@ from kbroker.handlers.context import RequestContext, now_ms
 from kbroker.handlers.registry import HANDLERS, Handle, Handler, announced, served_range
 from kbroker.handlers.sasl import handle_token
 from kbroker.handlers.support.error_counts import error_counts
+from kbroker.handlers.support.joining import require_brokers
 from kbroker.handlers.support.peer import peer as peer
 from kbroker.handlers.support.requirements import NOTHING, check
 from kbroker.ipc.rpc import Pending
@@ -84,6 +85,8 @@ class Dispatcher:
             if key == ApiKey.API_VERSIONS:
                 return resolved(api_versions_fallback(header))
             return rejected(connection, rejection(key, version))
+        if handler.alone and self._worker.config.uses_zookeeper:
+            return rejected(connection, f"{title(key)} is not served in a cluster")
         return self._serve(connection, header, frame, handler)
 
     def reject(self, connection: Connection, frame: bytes, error: WireError) -> Pending[Response]:
@@ -157,6 +160,8 @@ async def serve_token(ctx: RequestContext) -> Response:
 async def respond(ctx: RequestContext, handler: Handler, request: Message | bytes) -> bytes | None:
     """Run the handler; an exception becomes an error response."""
     try:
+        if handler.unjoined is not None:
+            await require_brokers(ctx, handler.unjoined)
         if not ctx.access.everything:
             check(ctx.access, handler.authorize, request, title(handler.key))
         response = await handler.handle(ctx, request)

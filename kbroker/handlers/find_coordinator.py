@@ -62,6 +62,7 @@ def fail(
     ApiKey.FIND_COORDINATOR,
     versions=(0, 6),
     fail=fail,
+    unjoined=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     authorize=(
         each(AclOperation.DESCRIBE, Kind.GROUP),
         each(AclOperation.DESCRIBE, Kind.TRANSACTIONAL_ID),

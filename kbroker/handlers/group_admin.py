@@ -10,7 +10,7 @@ from typing import Any
 
 from kbroker.coordinator.list_filters import group_filter, unfiltered_groups
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC
-from kbroker.errors import WireError
+from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
 from kbroker.handlers.support.coordinated import ask_all, split
@@ -195,6 +195,7 @@ async def handle_delete_groups(
 @api(
     ApiKey.LIST_GROUPS,
     versions=ApiKey.LIST_GROUPS.versions,
+    unjoined=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     authorize=(
         each(AclOperation.DESCRIBE, Kind.CLUSTER),
         each(AclOperation.DESCRIBE, Kind.GROUP),

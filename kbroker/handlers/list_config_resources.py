@@ -20,6 +20,7 @@ TYPES = {TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP}
 @api(
     ApiKey.LIST_CONFIG_RESOURCES,
     versions=(0, 1),
+    unjoined=ErrorCode.LEADER_NOT_AVAILABLE,
     authorize=on_cluster(AclOperation.DESCRIBE_CONFIGS),
 )
 async def handle_list_config_resources(

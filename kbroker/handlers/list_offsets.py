@@ -105,6 +105,7 @@ def fail(ctx: RequestContext, request: ListOffsetsRequest, error: WireError) -> 
     ApiKey.LIST_OFFSETS,
     versions=(0, 11),
     fail=fail,
+    unjoined=ErrorCode.NOT_LEADER_OR_FOLLOWER,
     authorize=each(AclOperation.DESCRIBE, Kind.TOPIC),
 )
 async def handle_list_offsets(

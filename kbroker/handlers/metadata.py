@@ -18,7 +18,6 @@ from kbroker.controller.topics import check_name
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
-from kbroker.handlers.support.joining import require_topics
 from kbroker.handlers.support.requirements import each
 from kbroker.ipc.rpc import run
 from kbroker.protocol import codec
@@ -37,8 +36,10 @@ KEPT_PARTITIONS_MIN = 200
 
 def fail(ctx: RequestContext, request: MetadataRequest, error: WireError) -> MetadataResponse:
     """Every topic with the error; if none was named, only version 13 has a field for it, at the
-    top.
+    top. Without brokers to name there is no response: clients take an empty list for the cluster.
     """
+    if not ctx.image.brokers:
+        raise error
     response = with_brokers(ctx)
     response.topics = [
         failed_topic(ctx, error.code, topic.name, topic.topic_id) for topic in request.topics or ()
@@ -54,6 +55,7 @@ def fail(ctx: RequestContext, request: MetadataRequest, error: WireError) -> Met
     ApiKey.METADATA,
     versions=(0, 13),
     fail=fail,
+    unjoined=ErrorCode.LEADER_NOT_AVAILABLE,
     authorize=(
         each(AclOperation.DESCRIBE, Kind.TOPIC),
         each(AclOperation.CREATE, Kind.CLUSTER),
@@ -68,8 +70,6 @@ async def handle_metadata(
     image = ctx.image
     found: list[TopicImage | Any]
     are_all = request.topics is None or (ctx.api_version == 0 and not request.topics)
-    if are_all or request.topics:
-        require_topics(image)
     if are_all:
         shown = ctx.allowed(AclOperation.DESCRIBE, Kind.TOPIC, image.topics, is_filter=True)
         found = list(image.topics.values())

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import TYPE_CHECKING, Any
 
-from kbroker.errors import WireError
+from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext, partition_error
 from kbroker.handlers.registry import api
 from kbroker.handlers.support.owner_calls import OwnerCalls, each_partition
@@ -46,6 +46,7 @@ def fail(ctx: RequestContext, request: OffsetForLeaderEpochRequest, error: WireE
     ApiKey.OFFSET_FOR_LEADER_EPOCH,
     versions=(0, 4),
     fail=fail,
+    unjoined=ErrorCode.NOT_LEADER_OR_FOLLOWER,
     authorize=(
         each(AclOperation.CLUSTER_ACTION, Kind.CLUSTER),
         each(AclOperation.DESCRIBE, Kind.TOPIC),

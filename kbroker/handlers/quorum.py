@@ -1,8 +1,9 @@
 """DescribeQuorum (55): versions 0 to 2, UnregisterBroker (64): version 0, AddRaftVoter (80):
 versions 0 and 1, and RemoveRaftVoter (81): version 0.
 
-This node alone is the quorum, and its leader. The versions of the cluster image stand for the
-offsets of Kafka's metadata log.
+A broker without others is the quorum, and its leader; the versions of the cluster image stand for
+the offsets of Kafka's metadata log. In a cluster, whose quorum is ZooKeeper, these APIs are not
+announced, as in a Kafka with ZooKeeper.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ EPOCH_SHIFT = 32
 ALONE = "The quorum consists of this node only and cannot be changed."
 
 
-@api(ApiKey.DESCRIBE_QUORUM, versions=(0, 2), authorize=on_cluster(AclOperation.DESCRIBE))
+@api(
+    ApiKey.DESCRIBE_QUORUM, versions=(0, 2), authorize=on_cluster(AclOperation.DESCRIBE), alone=True
+)
 async def handle_describe_quorum(
     ctx: RequestContext, request: DescribeQuorumRequest
 ) -> DescribeQuorumResponse:
@@ -87,7 +90,9 @@ def described(ctx: RequestContext, topic: str, number: int) -> Any:
     )
 
 
-@api(ApiKey.UNREGISTER_BROKER, versions=(0, 0), authorize=on_cluster(AclOperation.ALTER))
+@api(
+    ApiKey.UNREGISTER_BROKER, versions=(0, 0), authorize=on_cluster(AclOperation.ALTER), alone=True
+)
 async def handle_unregister_broker(
     ctx: RequestContext, request: UnregisterBrokerRequest
 ) -> UnregisterBrokerResponse:
@@ -103,14 +108,16 @@ async def handle_unregister_broker(
     )
 
 
-@api(ApiKey.ADD_RAFT_VOTER, versions=(0, 1), authorize=on_cluster(AclOperation.ALTER))
+@api(ApiKey.ADD_RAFT_VOTER, versions=(0, 1), authorize=on_cluster(AclOperation.ALTER), alone=True)
 async def handle_add_raft_voter(
     ctx: RequestContext, request: AddRaftVoterRequest
 ) -> AddRaftVoterResponse:
     raise WireError(ErrorCode.INVALID_REQUEST, ALONE)
 
 
-@api(ApiKey.REMOVE_RAFT_VOTER, versions=(0, 0), authorize=on_cluster(AclOperation.ALTER))
+@api(
+    ApiKey.REMOVE_RAFT_VOTER, versions=(0, 0), authorize=on_cluster(AclOperation.ALTER), alone=True
+)
 async def handle_remove_raft_voter(
     ctx: RequestContext, request: RemoveRaftVoterRequest
 ) -> RemoveRaftVoterResponse:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from functools import cache
 from typing import Any, NamedTuple
 
-from kbroker.errors import WireError
+from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.support.requirements import Requirement, Requirements, each
 from kbroker.protocol.api import ApiKey, response_class
 from kbroker.protocol.message import Message
@@ -25,6 +25,7 @@ class Handler(NamedTuple):
 
     authorize: see ``support/requirements``. undecoded: the handler is given the bytes of the
     request, which another process decodes. Its ``authorize`` and ``fail`` do not look at it.
+    unjoined, alone: see ``api``.
     """
 
     key: ApiKey
@@ -34,6 +35,8 @@ class Handler(NamedTuple):
     fail: Fail
     authorize: Requirements
     undecoded: bool = False
+    unjoined: ErrorCode | None = None
+    alone: bool = False
 
 
 HANDLERS: dict[int, Handler] = {}
@@ -56,12 +59,17 @@ def api(
     authorize: Requirement | Requirements,
     fail: Fail | None = None,
     undecoded: bool = False,
+    unjoined: ErrorCode | None = None,
+    alone: bool = False,
 ) -> Callable[[Handle], Handle]:
     """Register the function for ``key`` in these versions, both included.
 
     authorize: what its sender must be allowed to do, checked before the handler runs.
     fail: needed when the response has no error code of its own at the top. undecoded: the function
-    is given the request's bytes.
+    is given the request's bytes. unjoined: for a function that says what there is in the cluster;
+    while the broker has not heard of the controller, the request waits, and gets this error if that
+    takes too long (``support/joining``). Others reject what the broker does not know with an error
+    upon which clients try again. alone: only a broker without others announces and serves it.
     """
 
     def enter(handle: Handle) -> Handle:
@@ -69,7 +77,7 @@ def api(
         assert key.versions[0] <= versions[0] <= versions[1] <= key.versions[1], (key, versions)
         requirements = (authorize,) if isinstance(authorize, Requirement) else authorize
         HANDLERS[key] = Handler(
-            key, *versions, handle, fail or fail_at_top, requirements, undecoded
+            key, *versions, handle, fail or fail_at_top, requirements, undecoded, unjoined, alone
         )
         announced.cache_clear()
         return handle

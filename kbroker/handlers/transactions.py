@@ -173,6 +173,7 @@ async def handle_describe_transactions(
 @api(
     ApiKey.LIST_TRANSACTIONS,
     versions=ApiKey.LIST_TRANSACTIONS.versions,
+    unjoined=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     authorize=each(AclOperation.DESCRIBE, Kind.TRANSACTIONAL_ID),
 )
 async def handle_list_transactions(

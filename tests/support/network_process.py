@@ -26,6 +26,7 @@ from kbroker.cluster.settings import effective_config
 from kbroker.config.loader import BrokerConfig, Listener
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.dispatch import Dispatcher
+from kbroker.handlers.support.joining import Joining
 from kbroker.ipc import documents
 from kbroker.ipc.calls import Failure, Operation, Results
 from kbroker.ipc.process_table import Address, ProcessKind
@@ -88,6 +89,12 @@ class FakeRpc:
         self.calls: list[tuple[Address, str, int, dict[str, Any]]] = []
         self.is_holding = False
         self.held: list[Callable[[], None]] = []
+        self.timers: list[tuple[int, Pending[None]]] = []
+
+    def sleep(self, delay_ms: int) -> Pending[None]:
+        pending: Pending[None] = Pending()
+        self.timers.append((delay_ms, pending))
+        return pending
 
     def call(
         self,
@@ -181,6 +188,7 @@ class NetworkProcess:
         self.rpc = FakeRpc()
         self.rpc.responses["control_request"] = serve_control
         self.slices: Slices = PromptSlices()
+        self.joining = Joining()
         self.given_away_bytes = 0
         self.accesses = AccessTable(AllowAll())
         self.acls: AclIndex | None = None
@@ -278,6 +286,8 @@ class NetworkProcess:
         """Apply a delta of the image; configs are updated from it, as in a worker."""
         self.image.apply({"version": self.image.version + 1, **delta})
         self.config = effective_config(self._started_with, self.image.broker_config, 0)
+        if self.image.brokers:
+            self.joining.joined()
 
     def put_log(
         self,

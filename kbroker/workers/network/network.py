@@ -35,6 +35,7 @@ from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.errors import ConfigError, ErrorCode, WireError
 from kbroker.handlers.dispatch import Dispatcher, Response, peer
 from kbroker.handlers.sasl import Login
+from kbroker.handlers.support.joining import Joining
 from kbroker.handlers.support.sasl_listener import SaslListener, sasl_listener
 from kbroker.handlers.telemetry import pushed_series
 from kbroker.ipc import calls
@@ -127,6 +128,7 @@ class NetworkWorker(Worker):
         codec.allow_elements(slots)
         self.image = ClusterImage()
         self.slices = Slices()
+        self.joining = Joining()
         self.given_away_bytes = 0
         self.telemetry: ClientTelemetry | None = None  # from the first request for it on
         self.authorization = Authorization(config, context.properties)
@@ -257,6 +259,8 @@ class NetworkWorker(Worker):
         """Take a snapshot or a delta of the controller."""
         changes = self.image.apply(delta)
         self.authorization.take(delta)
+        if self.image.brokers:
+            self.joining.joined()
         if self.selector is not None and "brokers" in delta:
             self.selector.take_brokers(self.image.brokers.values())
             for name, topic in self.image.topics.items():

@@ -9,6 +9,7 @@ from support.network_process import NetworkProcess
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey, request_class
+from kbroker.protocol.messages.api_versions import ApiVersionsRequest
 
 pytestmark = pytest.mark.unit
 
@@ -73,6 +74,27 @@ def test_broker_is_not_unregistered(process: NetworkProcess) -> None:
     ):
         answer = process.ask(request(ApiKey.UNREGISTER_BROKER, broker_id=broker_id), 0)
         assert answer.error_code == code
+
+
+ALONE = [
+    ApiKey.DESCRIBE_QUORUM,
+    ApiKey.UNREGISTER_BROKER,
+    ApiKey.ADD_RAFT_VOTER,
+    ApiKey.REMOVE_RAFT_VOTER,
+]
+
+
+def test_a_cluster_does_not_answer_for_a_quorum_of_one() -> None:
+    """Its quorum is ZooKeeper, of which these say nothing; Kafka had none of them beside it."""
+    alone, cluster = NetworkProcess(), NetworkProcess(zookeeper_connect="h:2181")
+    asked = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+
+    keys = [{row.api_key for row in one.ask(asked, 4).api_keys} for one in (alone, cluster)]
+
+    assert keys[0] - keys[1] == set(ALONE)
+    for key in ALONE:
+        assert cluster.ask(request(key), 0) is None
+        assert "not served in a cluster" in cluster.connection.close_reason
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])

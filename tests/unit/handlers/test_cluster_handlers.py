@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from support.network_process import NetworkProcess
 
-from kbroker.cluster.image import ClusterImage
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.create_acls import CreateAclsRequest
 from kbroker.protocol.messages.delete_acls import DeleteAclsRequest
@@ -72,14 +71,6 @@ class TestDescribeTopicPartitions:
     @staticmethod
     def pages(response: Any) -> list[tuple[str, list[int]]]:
         return [(t.name, [p.partition_index for p in t.partitions]) for t in response.topics]
-
-    def test_describe_topic_partitions_waits_for_the_first_controller(
-        self, process: NetworkProcess
-    ) -> None:
-        process.image = ClusterImage()
-        (topic,) = process.ask(self.request("a"), 0).topics
-        assert topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE
-        assert process.ask(self.request(), 0) is None
 
     def test_describe_topic_partitions_all_in_order_of_name(self, process: NetworkProcess) -> None:
         response = process.ask(self.request(), 0)

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from support.network_process import NetworkProcess, topic_document
 
-from kbroker.cluster.image import ClusterImage
 from kbroker.errors import ErrorCode, WireError
 from kbroker.protocol.messages.metadata import MetadataRequest
 
@@ -264,19 +263,3 @@ def test_metadata_responses_that_are_kept_are_bounded(process: NetworkProcess) -
     for number in range(20):
         assert process.ask(by_name(f"big-{number}"), 12).topics[0].name == f"big-{number}"
     assert 0 < len(process.image.derived) <= 8
-
-
-@pytest.mark.parametrize("version", [4, 9, 13])
-def test_topics_are_not_unknown_while_the_broker_has_heard_of_no_controller(
-    process: NetworkProcess, version: int
-) -> None:
-    """It serves as soon as it has registered; librdkafka would fail what is being produced."""
-    process.image = ClusterImage()
-    (topic,) = process.ask(by_name("t"), version).topics
-    assert (topic.name, topic.error_code) == ("t", ErrorCode.LEADER_NOT_AVAILABLE)
-    response = process.ask(MetadataRequest(topics=None), version)
-    if version >= 13:
-        assert response.error_code == ErrorCode.LEADER_NOT_AVAILABLE
-    else:
-        assert response is None  # a list without them would be as wrong: the connection is closed
-    assert process.ask(MetadataRequest(topics=[]), version).brokers == []
