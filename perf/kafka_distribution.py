@@ -3,9 +3,10 @@
 import fcntl
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
+
+from perf.maven import run_maven
 
 VERSION = "3.9.1"
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,7 +37,7 @@ POM = _POM % VERSION
 def kafka_libraries(cache: Path | None = None, version: str = VERSION) -> Path:
     """The directory of jars; the first call runs Maven, which needs the network.
 
-    Raises RuntimeError.
+    Raises RuntimeError, MavenUnreachable.
     """
     home = cache or ROOT / ".cache" / f"kafka-{version}"
     libraries = home / "libs"
@@ -64,10 +65,4 @@ def _resolve(home: Path, libraries: Path, version: str) -> None:
     (home / "pom.xml").write_text(_POM % version)
     print(f"resolving Apache Kafka {version} into {home}", file=sys.stderr)
     command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={libraries}"]
-    done = subprocess.run(
-        command, cwd=home, capture_output=True, text=True, env=maven_environment()
-    )
-    if done.returncode != 0:
-        raise RuntimeError(
-            f"mvn failed with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
-        )
+    run_maven(f"Kafka {version}", command, maven_environment(), home)

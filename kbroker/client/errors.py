@@ -26,6 +26,17 @@ class ClientError(Exception):
         return self.code.name if self.code is not None else type(self).__name__
 
 
+def as_client_error(error: BaseException) -> ClientError:
+    """What ended a call in a worker thread, for whoever waits for its result: sys.exit() of a
+    user's code, for instance, ends no thread.
+    """
+    if isinstance(error, ClientError):
+        return error
+    made = ClientError(f"{type(error).__name__}: {error}")
+    made.__cause__ = error
+    return made
+
+
 class RejectedError(ClientError):
     """A broker responded with an error.
 

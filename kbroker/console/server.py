@@ -57,6 +57,7 @@ class ConsoleServer:
         )
         self._config.load()
         self._state = ServerState()
+        self._is_ending = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="console", daemon=True)
         self._thread.start()
@@ -66,13 +67,18 @@ class ConsoleServer:
         self._loop.call_soon_threadsafe(self._begin, sock, received)
 
     def close(self) -> None:
+        self._is_ending = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(1.0)
         self._console.close()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
+        while not self._is_ending:
+            try:
+                self._loop.run_forever()
+            except BaseException:  # of one request, which asyncio lets through: the others go on
+                logger.exception("the console's loop failed; it continues")
 
     def _begin(self, sock: socket.socket, received: bytes) -> None:
         if len(self._state.connections) >= CONNECTIONS_MAX:

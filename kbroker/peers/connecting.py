@@ -7,6 +7,7 @@ only its own socket, what is shared of the security settings, and a queue.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import threading
@@ -18,6 +19,8 @@ from kbroker.peers.secured import Secured
 
 if TYPE_CHECKING:
     from kbroker.peers.security import PeerSecurity
+
+logger = logging.getLogger(__name__)
 
 OnConnected = Callable[[Secured | OSError], None]
 
@@ -46,6 +49,10 @@ class Connecting:
                 outcome = error
             except UnicodeError as error:  # a name that no resolver takes
                 outcome = OSError(f"{host} is no host name: {error}")
+            except BaseException as error:
+                # INVARIANT: whoever wants the connection hears of its end, and tries again.
+                logger.exception("connecting to %s:%d failed", host, port)
+                outcome = OSError(f"{type(error).__name__}: {error}")
             self._done.append((then, outcome))
             os.eventfd_write(self.fd, 1)
 

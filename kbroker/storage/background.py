@@ -12,6 +12,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from kbroker.errors import InvariantError
+
 Job = Callable[[], object]
 OnDone = Callable[[object, OSError | None], None]
 
@@ -28,7 +30,7 @@ class BackgroundDisk:
     def __init__(self, *, inline: bool = False) -> None:
         self._inline = inline
         self._jobs: queue.SimpleQueue[tuple[Job, OnDone] | None] = queue.SimpleQueue()
-        self._done: deque[tuple[OnDone, object, OSError | None]] = deque()
+        self._done: deque[tuple[OnDone, object, BaseException | None]] = deque()
         self._pending = 0
         self._thread: threading.Thread | None = None
 
@@ -57,12 +59,16 @@ class BackgroundDisk:
         self._jobs.put((job, on_done))
 
     def collect(self) -> int:
-        """Run the callbacks of finished jobs; returns how many."""
+        """Run the callbacks of finished jobs; returns how many. Raises InvariantError for a job
+        that has ended otherwise than it may: its caller would wait for ever.
+        """
         count = 0
         while self._done:
             on_done, result, error = self._done.popleft()
             self._pending -= 1
             count += 1
+            if error is not None and not isinstance(error, OSError):
+                raise InvariantError("a job of the disk thread failed") from error
             on_done(result, error)
         return count
 
@@ -91,5 +97,5 @@ class BackgroundDisk:
     def _run(self, job: Job, on_done: OnDone) -> None:
         try:
             self._done.append((on_done, job(), None))
-        except OSError as error:
+        except BaseException as error:
             self._done.append((on_done, None, error))

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from interop.drivers.java import java_missing
 from interop.drivers.kafka_tools import run_tool
 from support.compaction import compact, stored_batches
 from support.log_files import legacy_message, make_partition, run
@@ -12,19 +13,20 @@ from support.old_logs import adopted, stored_entries, stored_messages
 
 from kbroker.record.builder import BatchBuilder
 from kbroker.record.compression import GZIP, compress
+from perf.kafka_distribution import kafka_libraries
 
-pytestmark = [pytest.mark.interop, pytest.mark.java]
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.java,
+    pytest.mark.skipif(bool(java_missing()), reason=java_missing()),
+]
 
 COMPLAINTS = ("mismatch", "corrupt", "exception", "not found", "out of order")
 
 
 @pytest.fixture(scope="module")
 def libraries():
-    distribution = pytest.importorskip("perf.kafka_distribution")
-    try:
-        return distribution.kafka_libraries()
-    except RuntimeError as error:
-        pytest.skip(str(error))
+    return kafka_libraries()
 
 
 def dump(libraries, directory) -> str:

@@ -28,19 +28,22 @@ PACKAGES = {
     r"\bchromedriver\b": "chromium chromium-driver",
 }
 ROOT = re.compile(r"\broot\b")
+MAVEN_CENTRAL = "Maven Central cannot be reached"
 
 
 def left_out(reasons: Iterable[str]) -> str:
     """One line about the tests skipped for these reasons; empty if there are none."""
     packages: Counter[str] = Counter()
     others: Counter[str] = Counter()
-    for_root = total = 0
+    for_root = for_maven = total = 0
     for reason in reasons:
         reason = reason.removeprefix("Skipped: ")
         total += 1
         missing = [name for pattern, name in PACKAGES.items() if re.search(pattern, reason)]
         if ROOT.search(reason):
             for_root += 1
+        elif reason.startswith(MAVEN_CENTRAL):
+            for_maven += 1
         elif missing:
             packages.update(missing)
         else:
@@ -53,5 +56,7 @@ def left_out(reasons: Iterable[str]) -> str:
         ways.append(f"apt-get install {names}")
     if for_root:
         ways.append(f"be root ({for_root})")
+    if for_maven:
+        ways.append(f"reach Maven Central ({for_maven})")
     ways += [f"{reason} ({count})" for reason, count in sorted(others.items())]
     return f"left out: {total} tests. What brings them: {'; '.join(ways)}"

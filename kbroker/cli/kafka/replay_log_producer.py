@@ -101,12 +101,12 @@ class _Part:
         self._partitions = partitions
         self._producer = producer
         self.sent = 0
-        self.errors: list[Exception] = []
+        self.errors: list[BaseException] = []
 
     def run(self) -> None:
         try:
             self._copy()
-        except Exception as error:
+        except BaseException as error:
             self.errors.append(error)
 
     def _copy(self) -> None:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from kbroker.client.cluster import Cluster
+from kbroker.client.errors import as_client_error
 
 
 class Inbox:
@@ -106,8 +107,8 @@ class Lane:
         def body() -> None:
             try:
                 made.result = call(self._cluster)
-            except Exception as error:
-                made.error = error
+            except BaseException as error:
+                made.error = error if isinstance(error, Exception) else as_client_error(error)
             made.done = True
             if then is not None:
                 self._inbox.post(lambda: then(made.result, made.error))
@@ -141,8 +142,8 @@ def aside(
         result, failure = None, None
         try:
             result = call()
-        except Exception as error:
-            failure = error
+        except BaseException as error:
+            failure = error if isinstance(error, Exception) else as_client_error(error)
         inbox.post(lambda: then(result, failure))
 
     threading.Thread(target=body, name=name, daemon=True).start()

@@ -16,13 +16,15 @@ from typing import Any, NamedTuple, Protocol
 from kbroker.client.cluster import GROUP, Cluster
 from kbroker.client.connection import Connection
 from kbroker.client.consumer.consumer_metadata import KnownTopic, ask
-from kbroker.client.errors import ClientError, ConnectionLost, Timeout
+from kbroker.client.errors import ClientError, ConnectionLost, Timeout, as_client_error
 from kbroker.errors import ErrorCode
 from kbroker.protocol.message import Message
 
 logger = logging.getLogger(__name__)
 
 _MOVED = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
+
+_AFTER_FAILURE_S = 1.0
 
 
 class Wait(NamedTuple):
@@ -117,8 +119,7 @@ class MemberThread:
             while True:
                 with self.lock:
                     now = time.monotonic()
-                    action = self._member.next(now)
-                    self.on_change()
+                    action = self._next(now)
                     if isinstance(action, Wait):
                         self.lock.wait(min(max(0.0, action.until - now), threading.TIMEOUT_MAX))
                         continue
@@ -132,6 +133,17 @@ class MemberThread:
                 os.close(self._write)
             self._cluster.close()
 
+    def _next(self, now: float) -> Action:
+        """With the lock."""
+        try:
+            action = self._member.next(now)
+            self.on_change()
+            return action
+        except BaseException as error:
+            # INVARIANT: the thread lives until the member has ended, and the user is told.
+            self._member.failed(_unexpected(error), now)
+            return Wait(now + _AFTER_FAILURE_S)
+
     def _do(self, action: Ask | LookUp) -> None:
         try:
             if isinstance(action, LookUp):
@@ -141,7 +153,7 @@ class MemberThread:
                     self._member.take_topics(found, time.monotonic())
                 return
             response = self._ask(action)
-        except Exception as error:
+        except BaseException as error:
             failure = error if isinstance(error, ClientError) else _unexpected(error)
             with self.lock:
                 self._member.failed(failure, time.monotonic())
@@ -149,7 +161,7 @@ class MemberThread:
         with self.lock:
             try:
                 self._member.take(response, time.monotonic())
-            except Exception as error:
+            except BaseException as error:
                 self._member.failed(_unexpected(error), time.monotonic())
 
     def _ask(self, action: Ask) -> Any:
@@ -192,9 +204,7 @@ class MemberThread:
                     raise Interrupted("the consumer is closed")
 
 
-def _unexpected(error: Exception) -> ClientError:
+def _unexpected(error: BaseException) -> ClientError:
     """What no caller handles is logged, and told to the user as an error of his consumer."""
     logger.exception("the thread of a group member failed")
-    made = ClientError(f"{type(error).__name__}: {error}")
-    made.__cause__ = error
-    return made
+    return as_client_error(error)

@@ -31,6 +31,7 @@ class EventQueue:
         self._not_empty = threading.Condition(self._lock)
         self._not_full = threading.Condition(self._lock)
         self._closed = False
+        self._failure = ""
 
     def __len__(self) -> int:
         return len(self._items)
@@ -46,7 +47,7 @@ class EventQueue:
                     lambda: self._closed or len(self._items) < self._max, timeout_s
                 )
             if self._closed:
-                raise ProducerClosed
+                raise ProducerClosed(self._failure)
             if len(self._items) >= self._max:
                 return False
             self._items.append(item)
@@ -63,17 +64,19 @@ class EventQueue:
             self._not_full.notify(len(found))
             return found
 
-    def close(self) -> None:
-        """Nothing can be put any more."""
+    def close(self, failure: str = "") -> None:
+        """Nothing can be put any more. failure: of whoever took, which ``put`` tells."""
         with self._lock:
             self._closed = True
+            self._failure = self._failure or failure
             self._not_empty.notify_all()
             self._not_full.notify_all()
 
 
 class ProducerSendThread(threading.Thread):
     """Takes batches off the queue, by number and by time, and gives them to the event handler. An
-    error ends a batch, which is lost, and not the thread.
+    error ends a batch, which is lost, and not the thread. If the thread ends all the same, nothing
+    can be put any more.
     """
 
     def __init__(
@@ -95,6 +98,17 @@ class ProducerSendThread(threading.Thread):
 
     def run(self) -> None:
         """Until the queue is closed and empty."""
+        try:
+            self._send_all()
+        except BaseException as error:
+            self._queue.close(f"{type(error).__name__}: {error}")
+            logger.exception(
+                "%s has ended: %d messages are lost, and no more are taken",
+                self.name,
+                len(self._queue),
+            )
+
+    def _send_all(self) -> None:
         events: list[KeyedMessage] = []
         due = time.monotonic() + self._time_s
         while True:
@@ -105,12 +119,12 @@ class ProducerSendThread(threading.Thread):
                 break
             events += self._dequeued(found)
             if len(events) >= self._batch or not found:
-                self._handle(events)
+                self._send(events)
                 events = []
                 due = time.monotonic() + self._time_s
         if self._callback is not None:
             events += self._called(self._callback.last_batch_before_close, instead=[])
-        self._handle(events)
+        self._send(events)
 
     def _dequeued(self, found: list[KeyedMessage]) -> list[KeyedMessage]:
         if self._callback is None:
@@ -118,7 +132,7 @@ class ProducerSendThread(threading.Thread):
         each = self._callback.after_dequeuing_existing_data
         return [made for one in found for made in self._called(each, one, instead=[one])]
 
-    def _handle(self, events: list[KeyedMessage]) -> None:
+    def _send(self, events: list[KeyedMessage]) -> None:
         if not events:
             return
         batch: Sequence[KeyedMessage] = events
@@ -126,13 +140,13 @@ class ProducerSendThread(threading.Thread):
             batch = self._called(self._callback.before_sending_data, events, instead=events)
         try:
             self._handler.handle(batch, self._dispatcher, self._encoder)
-        except Exception:
+        except BaseException:  # a handler that calls sys.exit() ends no thread
             logger.exception("a batch of %d messages is lost", len(batch))
 
     def _called(self, stage: Any, *values: Any, instead: Any) -> Any:
         try:
             return stage(*values)
-        except Exception:
+        except BaseException:
             logger.exception("callback.handler: %s failed, and is left out", stage.__name__)
             return instead
 

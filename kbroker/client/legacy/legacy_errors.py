@@ -49,13 +49,18 @@ class FailedToSendMessage(ClientError):
 
 
 class ProducerClosed(ClientClosed):
-    """A message was sent through a producer that is closed."""
+    """A message was sent through a producer that is closed, or whose thread has ended.
 
-    def __init__(self) -> None:
-        super().__init__("the producer is closed")
+    why: the error that ended it, as text.
+    """
+
+    def __init__(self, why: str = "") -> None:
+        self.why = why
+        ended = f"; its thread ended with {why}: create another one" if why else ""
+        super().__init__(f"the producer is closed{ended}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), ()
+        return type(self), (self.why,)
 
 
 def raise_for(code: int, what: str) -> None:

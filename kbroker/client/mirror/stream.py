@@ -158,8 +158,8 @@ class Stream:
             self._consumer.forget_wakeup()
             self._note_lag()
             self._consumer.close()  # tells the listener, which commits
-        except Exception as error:
-            logger.warning("%s: cannot leave the group: %s", self.name, error)
+        except BaseException as error:
+            logger.warning("%s: cannot leave the group: %r", self.name, error)
         self._ended()
 
     def _turn(self) -> None:

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from kbroker.client.errors import as_client_error
+
 Result = TypeVar("Result")
 
 
@@ -29,8 +31,8 @@ class Beside:
         def body() -> None:
             try:
                 result = call()
-            except Exception as error:
-                failure = error  # `error` is gone at the end of this block
+            except BaseException as error:
+                failure = error if isinstance(error, Exception) else as_client_error(error)
                 self._post(lambda: then(None, failure))
             else:
                 self._post(lambda: then(result, None))

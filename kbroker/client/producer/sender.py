@@ -188,7 +188,7 @@ class Sender:
             while not self._stopping:
                 try:
                     self._turn()
-                except Exception:
+                except BaseException:
                     # INVARIANT: the thread lives, and expires what it cannot send.
                     logger.exception("the sender's turn failed; it continues with the next one")
                     time.sleep(0.1)
@@ -220,7 +220,7 @@ class Sender:
         for event in self._loop.run(seconds):
             try:
                 getattr(self, f"_on_{event[0]}")(*event[1:])
-            except Exception as error:
+            except BaseException as error:
                 # INVARIANT: every future ends, also where nothing could be decided.
                 logger.exception("cannot handle what a broker did; the records concerned fail")
                 self._fail_undecided(event[-1], error)
@@ -250,7 +250,7 @@ class Sender:
         """Call it in that many seconds. In the sender's thread."""
         self._timers.append((time.monotonic() + seconds, call))
 
-    def _fail_undecided(self, batches: Any, error: Exception) -> None:
+    def _fail_undecided(self, batches: Any, error: BaseException) -> None:
         for batch in batches if isinstance(batches, list) else ():
             if isinstance(batch, SentBatch) and batch.taken:
                 self._loop.fail(batch, ClientError(f"{type(error).__name__}: {error}"))
@@ -261,7 +261,7 @@ class Sender:
         for future, function in callbacks:
             try:
                 function(future)
-            except Exception:
+            except BaseException:  # sys.exit() in a callback ends no thread
                 logger.exception("a callback of a sent record raised an error")
 
     def _on_connect(self, node: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from kbroker._ext.client.appender import Appender
 from kbroker.client.cluster import Cluster
-from kbroker.client.errors import ClientError, RejectedError, Timeout
+from kbroker.client.errors import ClientError, RejectedError, Timeout, as_client_error
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.metadata import MetadataRequest
 
@@ -95,8 +95,8 @@ class TopicMetadata:
         try:
             self._ask(names)
             heard = True
-        except Exception as error:
-            failure = error
+        except BaseException as error:
+            failure = error if isinstance(error, Exception) else as_client_error(error)
         with self._changed:
             self._running = False
             self._failures = 0 if heard else self._failures + 1

@@ -103,13 +103,13 @@ class ReporterThread(threading.Thread):
 
     def __init__(self, name: str, reporter: Any) -> None:
         super().__init__(name=f"reporter {name}", daemon=True)
-        self._name = name
+        self._class_name = name
         self._reporter = reporter
         self._failures = RateLimit()
         self._wakes = threading.Condition()
         self._added: dict[int, Metric] = {}
         self._gone: dict[int, Metric] = {}
-        self._is_begun = self._is_stopped = False
+        self._is_begun = self._is_ending = False
 
     def tell(self, added: Iterable[Metric], gone: Iterable[Metric]) -> None:
         """Have the reporter told. What comes and goes before it has looked is not told at all."""
@@ -127,7 +127,7 @@ class ReporterThread(threading.Thread):
     def stop(self) -> None:
         """End the thread after what it is doing."""
         with self._wakes:
-            self._is_stopped = True
+            self._is_ending = True
             self._wakes.notify()
 
     def join(self, timeout: float | None = None) -> None:
@@ -142,11 +142,11 @@ class ReporterThread(threading.Thread):
             self._call("metric_change", metric)
         while True:
             with self._wakes:
-                while not (self._added or self._gone or self._is_stopped):
+                while not (self._added or self._gone or self._is_ending):
                     self._wakes.wait()
                 added, self._added = list(self._added.values()), {}
                 gone, self._gone = list(self._gone.values()), {}
-                is_stopped = self._is_stopped
+                is_stopped = self._is_ending
             for metric in added:
                 self._call("metric_change", metric)
             for metric in gone:
@@ -161,7 +161,7 @@ class ReporterThread(threading.Thread):
             return  # metric_removal and close are optional
         try:
             method(*arguments)
-        except Exception:
+        except BaseException:  # a reporter that calls sys.exit() is called again, too
             times = self._failures.due()
             if times:
-                logger.exception("%s of %s failed (%d times)", what, self._name, times)
+                logger.exception("%s of %s failed (%d times)", what, self._class_name, times)

@@ -47,11 +47,14 @@ class Beside:
     def _work(self) -> None:
         while True:
             pending, work = self._todo.get()
-            value, failure = None, None
+            value: Any = None
+            failure: Exception | None = None
             try:
                 value = work()
             except Exception as error:
                 failure = error
+            except BaseException as error:  # a plug-in that calls sys.exit() ends no thread
+                failure = RuntimeError(f"{type(error).__name__}: {error}")
             self._done.append((pending, value, failure))
             os.eventfd_write(self.fd, 1)
 

@@ -24,6 +24,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from kbroker._ext.sockets.tls_transport import TlsTransport
+from kbroker.errors import InvariantError
 from kbroker.security.principal import ANONYMOUS, Principal, of_user
 from kbroker.security.tls.certificate import read_certificate
 from kbroker.security.tls.contexts import reason_of
@@ -111,6 +112,7 @@ class Handshakes:
         self._done: deque[Result] = deque()
         self._hosts: dict[str, int] = {}  # of connections that are here; the loop's
         self._stopping = False
+        self._failure: BaseException | None = None  # what ended the thread
         self._epoll = select.epoll()
         # In the order of their deadlines, which are all equally far away.
         self._waiting: dict[int, _Waiting] = {}
@@ -143,7 +145,11 @@ class Handshakes:
             os.eventfd_write(self._wake, 1)
 
     def results(self) -> list[Result]:
-        """Handshakes that have ended since the last call."""
+        """Handshakes that have ended since the last call. Raises InvariantError if the thread has
+        ended: every connection would wait for it for ever.
+        """
+        if self._failure is not None:
+            raise InvariantError("the thread of TLS handshakes has ended") from self._failure
         try:
             os.eventfd_read(self.fd)
         except BlockingIOError:
@@ -163,6 +169,7 @@ class Handshakes:
         self._stopping = True
         os.eventfd_write(self._wake, 1)
         self._thread.join()
+        self._failure = None  # the connections are closed, and nobody waits
         for result in self.results():
             if result.connected is not None:
                 result.connected.close()
@@ -177,6 +184,9 @@ class Handshakes:
         try:
             while not self._stopping:
                 self._turn()
+        except BaseException as error:
+            self._failure = error
+            os.eventfd_write(self.fd, 1)
         finally:
             for each in [*self._waiting.values(), *self._new]:
                 each.socket.close()
@@ -191,14 +201,14 @@ class Handshakes:
                 continue
             each = self._waiting.get(fd)
             if each is not None:
-                self._go_on(each)
+                self._guarded(self._go_on, each)
             elif fd in self._ending:
                 self._discard(fd)
         # Not all at once: those that have begun go first.
         for _ in range(_EVENTS_MAX):
             if not self._new:
                 break
-            self._take(self._new.popleft())
+            self._guarded(self._take, self._new.popleft())
         if self._new:
             os.eventfd_write(self._wake, 1)
         self._expire()
@@ -206,7 +216,15 @@ class Handshakes:
             each = self._queue.popleft()
             if each.is_queued:
                 each.is_queued = False
-                self._begin(each)
+                self._guarded(self._begin, each)
+
+    def _guarded(self, step: Callable[[_Waiting], None], each: _Waiting) -> None:
+        """An error that nobody expects ends this connection, and nobody else's."""
+        try:
+            step(each)
+        except Exception as error:
+            logger.exception("a TLS handshake of %s failed", each.arrival.host)
+            self._end(each, f"a failed TLS handshake: {type(error).__name__}")
 
     def _patience_s(self) -> float | None:
         times_ms = [each.deadline_ms for each in islice(self._waiting.values(), 1)]

@@ -24,6 +24,7 @@ from typing import Any
 from interop.drivers import BEGINNING, CODECS, WAIT_S, ClientError, Message, Stored, numbers
 
 from perf.kafka_distribution import maven_environment
+from perf.maven import run_maven
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = ROOT / "tests" / "java"
@@ -61,14 +62,15 @@ def _libraries(home: Path, version: str, artifact: str) -> Path:
     command += [f"-Dkafka.artifact={artifact}", f"-DoutputDirectory={home / 'lib'}"]
     command += ["dependency:copy-dependencies"]
     version_known = LOCAL_REPOSITORY / "org/apache/kafka" / artifact / version
-    for offline in (["-o"], []) if version_known.exists() else ([],):
-        result = subprocess.run(
-            [*command, *offline], capture_output=True, text=True, env=maven_environment()
-        )
-        if result.returncode == 0:
-            done.touch()
-            return home / "lib"
-    raise RuntimeError(f"Maven did not find Kafka {version}:\n{result.stdout}{result.stderr}")
+    wanted = f"{artifact} {version}"
+    try:
+        if not version_known.exists():
+            raise RuntimeError
+        run_maven(wanted, [*command, "-o"], maven_environment())
+    except RuntimeError:
+        run_maven(wanted, command, maven_environment())
+    done.touch()
+    return home / "lib"
 
 
 def classes_of(version: str, artifact: str, sources: list[Path]) -> Path:

@@ -32,6 +32,12 @@ def test_what_only_root_may_do_is_counted() -> None:
     assert left_out(reasons) == "left out: 2 tests. What brings them: be root (2)"
 
 
+def test_maven_central_out_of_reach_is_one_reason() -> None:
+    reasons = ["Skipped: Maven Central cannot be reached"] * 3
+
+    assert left_out(reasons) == "left out: 3 tests. What brings them: reach Maven Central (3)"
+
+
 def test_other_reasons_are_told_as_they_are() -> None:
     reasons = ["this kernel cannot", "mkfs.ext4 is not installed", "this kernel cannot"]
 

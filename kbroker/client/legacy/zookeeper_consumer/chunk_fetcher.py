@@ -21,6 +21,7 @@ from kbroker.client.errors import (
     OffsetOutOfRange,
     RejectedError,
     UnreadableRecord,
+    as_client_error,
 )
 from kbroker.client.legacy.zookeeper_consumer.consumer_errors import NoInitialOffset
 from kbroker.client.legacy.zookeeper_consumer.kafka_stream import Chunk, PartitionReading
@@ -116,13 +117,12 @@ class ChunkFetcher:
                     parts = self._due()
                     if self._closed:
                         return
-                    if bootstrap != self._bootstrap:
-                        bootstrap = self._bootstrap
-                        cluster = self._renewed(cluster, bootstrap)
-                assert cluster is not None
+                    wanted = self._bootstrap
                 try:
+                    if cluster is None or bootstrap != wanted:
+                        cluster, bootstrap = self._renewed(cluster, wanted), wanted
                     self._place(cluster, parts)
-                except Exception as error:
+                except BaseException as error:
                     failure = error if isinstance(error, ClientError) else _unexpected(error)
                     self._tell("cannot look up leaders", failure)
                     if not failure.retriable:
@@ -249,7 +249,7 @@ class ChunkFetcher:
                 if connection is None:
                     connection = self._connect(address)
                 self._fetch(connection, place, parts)
-            except Exception as error:
+            except BaseException as error:
                 failure = error if isinstance(error, ClientError) else _unexpected(error)
                 self._tell(f"cannot fetch from broker {place[0]}", failure)
                 if connection is not None:
@@ -393,9 +393,7 @@ class ChunkFetcher:
         self._lose(place, [part], error)
 
 
-def _unexpected(error: Exception) -> ClientError:
+def _unexpected(error: BaseException) -> ClientError:
     """What nobody handles is logged, and raised by the streams; it is tried again."""
     logger.exception("a thread of a consumer failed")
-    made = ClientError(f"{type(error).__name__}: {error}")
-    made.__cause__ = error
-    return made
+    return as_client_error(error)

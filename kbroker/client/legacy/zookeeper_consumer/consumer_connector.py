@@ -200,6 +200,8 @@ class ConsumerConnector:
                 logger.warning(
                     "cannot commit automatically: %s; trying again in %.3g s", error, seconds
                 )
+            except BaseException:
+                logger.exception("cannot commit automatically; trying again in %.3g s", seconds)
 
     # -- the end
 

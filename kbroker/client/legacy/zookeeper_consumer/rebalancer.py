@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from kbroker.client.errors import ClientError
+from kbroker.client.errors import ClientError, as_client_error
 from kbroker.client.legacy.zookeeper_consumer.chunk_fetcher import ChunkFetcher
 from kbroker.client.legacy.zookeeper_consumer.consumer_errors import RebalanceFailed
 from kbroker.client.legacy.zookeeper_consumer.group_session import GroupSession, Seen
@@ -128,7 +128,7 @@ class Rebalancer:
             again_at = None
             try:
                 self._follow()
-            except Exception as error:
+            except BaseException as error:
                 if self._closing.is_set():
                     return
                 again_at = time.monotonic() + self._again_s
@@ -151,8 +151,8 @@ class Rebalancer:
         self._session.register(self.consumer, self._subscription.node())
         self._registered = session
 
-    def _failed(self, error: Exception) -> None:
-        failure = error if isinstance(error, ClientError) else ClientError(repr(error))
+    def _failed(self, error: BaseException) -> None:
+        failure = as_client_error(error)
         if not isinstance(error, ClientError):
             logger.exception("the rebalancer of %s failed", self.consumer)
         again = "with the next change of the group"

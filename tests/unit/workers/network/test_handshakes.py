@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.errors import InvariantError
 from kbroker.security.certificates import Authority, create_authority
 from kbroker.security.principal import ANONYMOUS, Principal
 from kbroker.security.tls.principal_mapping import PrincipalMapping
@@ -237,3 +238,32 @@ def test_connection_that_arrives_during_the_shutdown_is_closed(tmp_path: Path) -
     served.close()
     assert arrive(served, site).recv(1) == b""
     assert served.count == 0
+
+
+def test_failure_that_nobody_expects_ends_one_handshake_alone(
+    tmp_path: Path, served: Handshakes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client chooses its certificate: it ends no thread, and no other client's handshake."""
+    site = Site(tmp_path, ssl.CERT_REQUIRED)
+    site.tls.mapping = SimpleNamespace(name=lambda subject: {}[subject])
+    with suppress(OSError):
+        wrap(site.client("alice"), arrive(served, site))
+    assert result(served).reason == "a failed TLS handshake: KeyError"
+
+    after = Site(tmp_path)
+    secured = wrap(after.client(), arrive(served, after))
+    done = result(served)
+    assert done.principal == ANONYMOUS
+    assert done.connected is not None
+    done.connected.close()
+    secured.close()
+
+
+def test_end_of_the_thread_ends_the_process(tmp_path: Path, served: Handshakes) -> None:
+    """Every later connection would wait until its client gives up."""
+    served._expire = lambda: {}["broken"]  # type: ignore[method-assign]
+    theirs = arrive(served, Site(tmp_path))
+    await_readable(served.fd)
+    with pytest.raises(InvariantError, match="has ended"):
+        served.results()
+    theirs.close()
