@@ -169,7 +169,8 @@ _KEYS = (
          server_keys="log.cleaner.min.compaction.lag.ms",
          doc="A record is not compacted before it is this old."),
     _key("min.insync.replicas", INT, 1, low=1, high=INT_MAX, server_keys="min.insync.replicas",
-         doc="Replicas that must be in sync for a write with acks=all to be accepted."),
+         doc="Replicas that must be in sync for a write with acks=all to be accepted: all, if "
+             "there are fewer than this."),
     _key("preallocate", BOOLEAN, False, server_keys="log.preallocate",
          doc="Preallocate the disk space of a segment when it is created."),
     _key("remote.log.copy.disable", BOOLEAN, False, status=LATER,

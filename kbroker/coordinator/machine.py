@@ -10,6 +10,11 @@ If the records of an operation cannot be written, its responses become an error.
 had touched soft state, the shard is also dropped and reloaded from its log, and clients with
 pending requests get a retriable error. A machine therefore needs no way to undo anything.
 
+While fewer replicas than min.insync.replicas are in sync, the log takes no records, and that may
+last for hours. It is known before an operation begins (``Operation.refusal``), so no shard is
+reloaded for it: what would write asks with ``ensure_writable`` before it touches anything, and is
+rejected with nothing changed. A timer's function that is rejected runs again a little later.
+
 Everything runs on the one thread of the io worker; an operation never awaits. What takes time (a
 call to another process) is an ``async def`` outside of operations, whose result comes back through
 ``Host.execute``.
@@ -32,6 +37,7 @@ if TYPE_CHECKING:
     from kbroker.config.loader import BrokerConfig
     from kbroker.coordinator.records.codec import RecordTypes
     from kbroker.coordinator.timers import Timers
+    from kbroker.errors import WireError
     from kbroker.ipc.process_table import Address
     from kbroker.ipc.rpc import Rpc
     from kbroker.metrics.catalog import Metric
@@ -63,11 +69,15 @@ class Call:
 
 
 class Operation:
-    """The records, responses and callbacks requested by one run of a machine's function."""
+    """The records, responses and callbacks requested by one run of a machine's function.
 
-    __slots__ = ("callbacks", "producer", "records", "responses", "touched")
+    refusal: why the log takes no records now, None if it does.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("callbacks", "producer", "records", "refusal", "responses", "touched")
+
+    def __init__(self, refusal: WireError | None = None) -> None:
+        self.refusal = refusal
         # Key and value: messages, or both in encoded form (``append_encoded``).
         self.records: list[tuple[Any, Any]] = []
         self.responses: list[tuple[Pending[Any], Any]] = []
@@ -78,8 +88,11 @@ class Operation:
     def append(self, key: Message, value: Message | None) -> None:
         """Write a record; a None value deletes the key.
 
-        All records of an operation are written in one batch, or none is.
+        All records of an operation are written in one batch, or none is. Raises the refusal of a
+        log that takes none, unless soft state was touched before.
         """
+        if not self.touched:
+            self.ensure_writable()
         self.records.append((key, value))
 
     def append_encoded(self, key: bytes, value: bytes | None) -> None:
@@ -88,6 +101,8 @@ class Operation:
         When it has been written, ``Machine.replay`` is given these bytes; at load it is decoded as
         any other.
         """
+        if not self.touched:
+            self.ensure_writable()
         self.records.append((key, value))
 
     def respond(self, pending: Pending[Any], response: Any) -> None:
@@ -97,6 +112,13 @@ class Operation:
     def then(self, callback: Callable[[], None]) -> None:
         """Call back once the records are committed; not when they cannot be written."""
         self.callbacks.append(callback)
+
+    def ensure_writable(self) -> None:
+        """Raise the refusal of a log that takes no records now: before ``touch``, where records
+        follow.
+        """
+        if self.refusal is not None:
+            raise self.refusal
 
     def touch(self) -> None:
         """Soft state is about to change: call before the first such change."""

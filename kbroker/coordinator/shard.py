@@ -47,6 +47,12 @@ LOAD_STEP_MS = 10
 # The delay before a shard that could not write is reloaded.
 RELOAD_DELAY_MS = 1_000
 
+# The delay before a timer's function runs again that the log has refused records.
+REFUSED_TIMER_MS = 500
+# How often it is checked whether what was committed with too few replicas in sync is safe by now.
+CONFIRM_MS = 500
+HELD_TIMER = "held by the shard"
+
 # How long records may wait for the replicas before clients get a retriable error.
 COMMIT_TIMEOUTS = {
     OFFSETS_TOPIC: "offsets.commit.timeout.ms",
@@ -57,12 +63,21 @@ NEVER_MS = 1 << 62
 # The error for clients when the log rejects a batch, as in Kafka's coordinators.
 APPEND_ERRORS = {
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
+
+
+class Refused(WireError):
+    """The log takes no records, as too few replicas are in sync."""
+
+    def __init__(self) -> None:
+        text = "fewer replicas are in sync than min.insync.replicas"
+        super().__init__(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
 
 
 # A load that waits until everything it has read is committed, however long that takes.
@@ -142,7 +157,12 @@ class Shard:
         self._make_machine = make_machine
         # Operations wait there until the records that they have written or seen are committed.
         self._committed = log.appender.committed
-        self._sink = CallSink(finish, self._fail, self._expire, lambda: self.wait_max_ms)
+        self._sink = CallSink(
+            finish, self._fail, self._expire, lambda: self.wait_max_ms, self._hold
+        )
+        # Committed while too few replicas were in sync: their consequences wait until enough are.
+        self._held: list[Operation] = []
+        self._is_refusing = False
         # Operations requested while another one runs; each is complete before the next one starts.
         self._queue: deque[tuple[Pending[Any], Callable[..., Any], tuple[Any, ...]]] = deque()
         self._is_running = False
@@ -297,6 +317,7 @@ class Shard:
             self._committed.fail(error, self.commits)
         self.machine.close(error)
         self.timers = Timers()
+        self._held.clear()
 
     def _reload(self, error: WireError, told: WireError | None = None) -> None:
         """Soft state has changed but its records were not written: reload from the log.
@@ -357,9 +378,13 @@ class Shard:
 
     def run_timers(self) -> None:
         """Run the timers that are due."""
-        for function, args in self.timers.due(self.now_ms()):
-            if self.state == ACTIVE:
-                self._run(Pending(), function, args)
+        for name, function, args in self.timers.due(self.now_ms()):
+            if self.state != ACTIVE:
+                continue
+            outcome: Pending[Any] = Pending()
+            self._run(outcome, function, args)
+            if isinstance(outcome.error, Refused) and name not in self.timers:
+                self.set_timer(name, REFUSED_TIMER_MS, function, *args)
 
     def _run(
         self, outcome: Pending[Any], function: Callable[..., Any], args: tuple[Any, ...]
@@ -381,7 +406,7 @@ class Shard:
         if rejected is not None:
             outcome.resolve(error=rejected)
             return
-        op = Operation()
+        op = Operation(self._refusal())
         try:
             result = function(op, *args)
         except WireError as error:
@@ -419,8 +444,27 @@ class Shard:
         if op.touched:
             self._reload(WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
+    def _refusal(self) -> WireError | None:
+        """Why the log takes no records now: what it has is not safe with so few replicas."""
+        if not self._committed.is_under_min_isr:
+            if self._is_refusing:
+                self._is_refusing = False
+                logger.info("%s: enough replicas are in sync again; serving all requests",
+                            self._log.name)  # fmt: skip
+            return None
+        if not self._is_refusing:
+            self._is_refusing = True
+            logger.warning(
+                "%s: fewer replicas are in sync than min.insync.replicas; requests that write are "
+                "rejected with COORDINATOR_NOT_AVAILABLE until enough are",
+                self._log.name,
+            )
+        return Refused()
+
     def _append(self, op: Operation) -> WireError | None:
         """Write the records and replay them; the error if they could not be written."""
+        if op.refusal is not None:
+            return op.refusal
         now_ms = self.wall_ms()
         producer_id, epoch = op.producer
         encode = self.machine.records.encode
@@ -492,6 +536,23 @@ class Shard:
 
     def _fail(self, op: Operation, error: WireError) -> None:
         fail(op, self.failure(error))
+
+    def _hold(self, op: Operation) -> None:
+        """The records are committed, but fewer replicas have them than min.insync.replicas."""
+        fail(op, self.failure(WireError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)))
+        op.responses.clear()
+        if op.callbacks:
+            self._held.append(op)
+            self.set_timer(HELD_TIMER, CONFIRM_MS, self._confirm)
+
+    def _confirm(self, _: Operation) -> None:
+        """Let the consequences follow of what enough replicas have by now: all that are in sync."""
+        if self._committed.is_maximal_under_min_isr:
+            self.set_timer(HELD_TIMER, CONFIRM_MS, self._confirm)
+            return
+        held, self._held = self._held, []
+        for op in held:
+            finish(op)
 
     def _expire(self, op: Operation) -> None:
         """Fail operations that have waited too long. The records stay, and if they are committed

@@ -48,8 +48,8 @@ class Timers:
         """No timer is due before this."""
         return self._heap[0][0] if self._heap else None
 
-    def due(self, now_ms: int) -> Iterator[tuple[Callable[..., None], tuple[Any, ...]]]:
-        """Remove and return the timers that are due, earliest first.
+    def due(self, now_ms: int) -> Iterator[tuple[Hashable, Callable[..., None], tuple[Any, ...]]]:
+        """Remove and return the timers that are due, earliest first: name, function, arguments.
 
         One at a time: what one of them cancels or sets again is not due any more. What is set to
         now while this runs is left for the next time.
@@ -65,4 +65,4 @@ class Timers:
                 heapq.heappush(self._heap, (timer[0], next(self._order), name))
                 continue
             del self._timers[name]
-            yield timer[1], timer[2]
+            yield name, timer[1], timer[2]

@@ -237,7 +237,7 @@ UNDER_MIN_ISR = _row(
     "kbroker_under_min_isr_partitions",
     GAUGE,
     "Partitions that are led here with fewer replicas in sync than min.insync.replicas: produce "
-    "requests with acks=all are rejected.",
+    "requests with acks=all, and what coordinators would write, are rejected.",
 )
 TAIL_REPAIRS_WAITING = _row(
     "kbroker_tail_repairs_waiting",

@@ -44,6 +44,11 @@ class Change(NamedTuple):
     lost: bool
 
 
+def least_in_sync(min_in_sync: int, replicas: int) -> int:
+    """How many of these replicas have to be in sync, by min.insync.replicas."""
+    return min(min_in_sync, replicas)
+
+
 class Partition:
     """One partition's replica on broker ``broker_id``.
 
@@ -94,14 +99,19 @@ class Partition:
         return frozenset(self.isr).union(self.wanted_isr or ())
 
     @property
+    def least_in_sync(self) -> int:
+        """min.insync.replicas, but not more than there are replicas, as in Kafka since 3.9."""
+        return least_in_sync(self.min_in_sync, len(self.replicas))
+
+    @property
     def is_under_min_isr(self) -> bool:
-        """Whether a produce with acks=all gets NOT_ENOUGH_REPLICAS."""
-        return len(self.isr) < self.min_in_sync
+        """Whether a produce with acks=all, and what the broker writes, gets NOT_ENOUGH_REPLICAS."""
+        return len(self.isr) < self.least_in_sync
 
     @property
     def is_maximal_under_min_isr(self) -> bool:
-        """Whether one that was appended gets NOT_ENOUGH_REPLICAS_AFTER_APPEND."""
-        return len(self.maximal_isr) < self.min_in_sync
+        """Whether what was appended before gets NOT_ENOUGH_REPLICAS_AFTER_APPEND."""
+        return len(self.maximal_isr) < self.least_in_sync
 
     def adopt(self, isr: Sequence[int], partition_epoch: int) -> bool:
         """The controller has answered: these are in sync now, in the present leader epoch. False if

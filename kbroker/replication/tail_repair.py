@@ -24,6 +24,7 @@ from kbroker.batch_errors import CorruptBatchError
 from kbroker.errors import ErrorCode
 from kbroker.record.batch import iterate_batches
 from kbroker.replication.fetched_run import Appended, Fault
+from kbroker.replication.partition import least_in_sync
 from kbroker.replication.truncation import EpochEnd, EpochHistory, InvalidEpochEndError, cut_for
 from kbroker.types import Offset
 
@@ -144,8 +145,10 @@ class TailRepair:
 
     def may_end(self, copies: int) -> bool:
         """Whether no record that was on ``copies`` replicas is in the unknown logs alone. This
-        broker's copy may be lost; of one copy nothing more can be said.
+        broker's copy may be lost; of one copy nothing more can be said. copies: by
+        min.insync.replicas, which may be more than there are replicas.
         """
+        copies = least_in_sync(copies, 1 + len(self._sources))
         return copies <= 1 or len(self.unknown) < copies - 1
 
     @property

@@ -236,8 +236,11 @@ def run_step(group: Group, consumers: list[Consumer]) -> None:
         host.reload()
     elif kind < 0.98:
         host.is_holding = True
-    elif kind < 0.99:
+    elif kind < 0.985:
         host.commit()
+    elif kind < 0.99:
+        # Too few replicas are in sync, from now on or not any more.
+        host.is_refusing = not host.is_refusing
     else:
         host.fail_with = WireError(ErrorCode.NOT_COORDINATOR)
         for other in consumers:
@@ -249,6 +252,7 @@ def settle(group: Group, consumers: list[Consumer]) -> None:
     """All members behave, for longer than every timeout."""
     host = group.host
     host.commit()
+    host.is_refusing = False
     for _ in range(8 * (REBALANCE_MS + SESSION_MS) // 1_000):
         for _ in range(4):
             for consumer in consumers:

@@ -60,6 +60,7 @@ class Life:
             (1, self.resubscribe),
             (1, self.change_topic),
             (1, self.reload),
+            (1, self.too_few),
             (2, self.wait),
             (1, self.repeat_join),
         ]
@@ -178,6 +179,18 @@ class Life:
         if self.random.random() < 0.5:
             self.host.compact()
         self.host.reload()
+
+    def too_few(self) -> None:
+        """Too few replicas are in sync for a while: nothing is written, and nothing is lost."""
+        before = len(self.host.written), self.host.loads
+        self.host.is_refusing = True
+        for _ in range(self.random.randint(1, 4)):
+            for member in self.members:
+                member.beat_or_fenced()
+                self.check()
+            self.host.advance(9_000)
+        self.host.is_refusing = False
+        assert (len(self.host.written), self.host.loads) == before
 
     def wait(self) -> None:
         """Time passes; a member that was silent for too long knows that it was removed, as a client

@@ -54,6 +54,7 @@ class MixedLife:
             (1, self.hold_on),
             (1, self.grow),
             (1, self.reload),
+            (1, self.too_few),
             (1, self.change_over),
         ]
         weights = [weight for weight, _ in happenings]
@@ -76,6 +77,8 @@ class MixedLife:
         try:
             member.beat()
         except WireError as error:
+            if error.code == ErrorCode.COORDINATOR_NOT_AVAILABLE and self.host.is_refusing:
+                return
             codes = (
                 ErrorCode.UNKNOWN_MEMBER_ID,
                 ErrorCode.FENCED_MEMBER_EPOCH,
@@ -146,6 +149,15 @@ class MixedLife:
         if self.random.random() < 0.5:
             self.host.compact()
         self.host.reload()
+
+    def too_few(self) -> None:
+        """Too few replicas are in sync for a while."""
+        before = len(self.host.written), self.host.loads
+        self.host.is_refusing = True
+        for _ in range(self.random.randint(1, 4)):
+            self.beat()
+        self.host.is_refusing = False
+        assert (len(self.host.written), self.host.loads) == before
 
     def change_over(self) -> None:
         """A rolling upgrade or downgrade: a static member is restarted with the other protocol."""

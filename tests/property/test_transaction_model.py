@@ -234,7 +234,7 @@ class Run:
 
     def fault(self) -> None:
         host = self.host
-        match self.random.randrange(8):
+        match self.random.randrange(9):
             case 0:
                 self.crash()
             case 1:
@@ -249,7 +249,9 @@ class Run:
                 host.fail_with = WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             case 6:
                 host.fail_with = None
-            case 7 if not host.is_holding:
+            case 7:
+                host.is_refusing = not host.is_refusing
+            case 8 if not host.is_holding:
                 self.committed = len(host.log)
                 host.is_holding = True
             case _:
@@ -257,6 +259,7 @@ class Run:
 
     def heal(self) -> None:
         self.marker_mode = "good"
+        self.host.is_refusing = False
         self.host.fail_with = None
         self.host.commit()
         self.release()

@@ -16,7 +16,11 @@ from kbroker.coordinator.group.machine import GroupMachine
 from kbroker.errors import ErrorCode
 from kbroker.ipc.rpc import Pending
 
-REJOIN = (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION)
+REJOIN = (
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+)
 # The last one: a static member that returned during a rebalance that a crash undid. Its process
 # exits, and is restarted.
 FORGOTTEN = (

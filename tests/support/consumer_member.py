@@ -115,6 +115,8 @@ class FakeConsumer:
         try:
             self.beat()
         except WireError as error:
+            if error.code == ErrorCode.COORDINATOR_NOT_AVAILABLE and self.host.is_refusing:
+                return False
             assert error.code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH), error
             self.epoch = 0
             self.owned, self.assigned = set(), set()

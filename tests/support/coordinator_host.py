@@ -18,6 +18,7 @@ from kbroker.config.loader import BrokerConfig
 from kbroker.coordinator.machine import NO_PRODUCER, Call, Operation
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC
 from kbroker.coordinator.responses import in_version
+from kbroker.coordinator.shard import REFUSED_TIMER_MS, Refused
 from kbroker.coordinator.timers import Timers
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.process_table import Address, ProcessKind
@@ -47,8 +48,9 @@ class CoordinatorHost:
     """``kbroker.coordinator.machine.Host`` for one machine.
 
     make_machine: builds the machine from its host, as a shard does at every load.
-    fail_with: while set, records cannot be written. is_holding: while true, what is written is
-    replayed but not yet committed; ``commit`` ends that.
+    fail_with: while set, records cannot be written. is_refusing: while true, too few replicas are
+    in sync, and no operation may try to write. is_holding: while true, what is written is replayed
+    but not yet committed; ``commit`` ends that.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class CoordinatorHost:
         self.log: list[Entry] = []
         self.written: list[list[tuple[Message, Message | None]]] = []  # records of each batch
         self.fail_with: WireError | None = None
+        self.is_refusing = False
         self.is_holding = False
         self.verdict: int | None = 0
         self.questions: list[tuple[str, int, int, bool, Pending]] = []
@@ -103,6 +106,8 @@ class CoordinatorHost:
     def set_timer(self, name: Any, delay_ms: int, function: Callable[..., Any], *args: Any) -> None:
         def fire() -> None:
             outcome = self.execute(function, *args)
+            if isinstance(outcome.error, Refused) and name not in self.timers:
+                self.set_timer(name, REFUSED_TIMER_MS, function, *args)
             if isinstance(outcome.error, Exception) and not isinstance(outcome.error, WireError):
                 raise outcome.error
 
@@ -186,7 +191,7 @@ class CoordinatorHost:
             if deadline is None or deadline > end:
                 break
             self.clock.advance(max(deadline - self.now_ms(), 0))
-            for function, args in self.timers.due(self.now_ms()):
+            for _, function, args in self.timers.due(self.now_ms()):
                 function(*args)
         self.clock.advance(end - self.now_ms())
 
@@ -275,7 +280,7 @@ class CoordinatorHost:
             self._is_running = False
 
     def _run(self, function: Callable[..., Any], args: tuple[Any, ...], outcome: Pending) -> None:
-        op = Operation()
+        op = Operation(Refused() if self.is_refusing else None)
         try:
             result = function(op, *args)
         except WireError as error:
@@ -285,6 +290,7 @@ class CoordinatorHost:
         except Exception as error:
             outcome.resolve(error=error)
             raise
+        assert not (op.records and op.refusal), "it touches soft state before it may write"
         if op.records and self.fail_with is not None:
             self._fail(op, result, outcome, self.fail_with)
             return

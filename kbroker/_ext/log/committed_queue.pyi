@@ -12,6 +12,7 @@ class CallSink(Sink):
         on_failed: Callable[[Any, Any], object],
         on_expired: Callable[[Any], object] | None = None,
         limit_ms: Callable[[], int] | None = None,
+        on_too_few: Callable[[Any], object] | None = None,
     ) -> None: ...
 
 class CommittedQueue:

@@ -141,7 +141,8 @@ TOPICS = (
             "Replicas of a topic that is created without a replication factor. A topic cannot "
             "have more replicas than there are brokers."),
     Key("min.insync.replicas", INT, 1, HIGH, low=1, dynamic=CLUSTER_WIDE,
-        doc="Replicas that must be in sync for a write with acks=all to be accepted."),
+        doc="Replicas that must be in sync for a write with acks=all to be accepted: all, if "
+            "there are fewer than this."),
     Key("delete.topic.enable", BOOLEAN, True, HIGH,
         doc="Whether topics may be deleted."),
     Key("create.topic.policy.class.name", CLASS, None, LOW,

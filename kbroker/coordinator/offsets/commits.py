@@ -51,6 +51,7 @@ class Commits:
         version = call.version
         try:
             self._check_member(request, version)
+            op.ensure_writable()
         except WireError as error:
             return self._rejected(request, version, error)
         host = self._host
@@ -100,6 +101,7 @@ class Commits:
         request: TxnOffsetCommitRequest = call.request
         try:
             self._check_producer(request, call.version)
+            op.ensure_writable()
         except WireError as error:
             return self.reject_transactional(request, call.version, error)
         op.producer = (request.producer_id, request.producer_epoch)

@@ -115,6 +115,9 @@ class Deletion:
         be written, the search is repeated, as there is no client to retry.
         """
         jobs = [_Job(topic, self._offsets.log_end, is_group=False) for topic in topics]
+        if op.refusal is not None:
+            self._put_off(jobs)
+            return
         found = self._run(op, Tombstones(op), jobs[0])
         self._put_off(jobs if found else jobs[1:])
 

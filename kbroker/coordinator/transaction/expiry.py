@@ -76,6 +76,7 @@ class Expiry:
         return txn.state == State.ONGOING and txn.deadline_ms <= self._host.now_ms()
 
     def _expire(self, op: Operation) -> None:
+        op.ensure_writable()
         op.touch()
         config = self._host.config
         if self._guard is None or not self._guard.is_trusted(config[EXPIRE_INTERVAL]):

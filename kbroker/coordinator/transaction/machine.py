@@ -277,6 +277,7 @@ class TransactionMachine:
         """
         if txn.is_exhausted and new_id is None:
             return False
+        op.ensure_writable()
         logger.info("transactional id %s: transaction of producer %d with epoch %d is aborted: %s",
                     txn.transactional_id, txn.producer_id, txn.epoch, why)  # fmt: skip
         self.endings.prepare(op, txn, False, state.VERSION_2, new_id)

@@ -14,6 +14,7 @@ from kbroker._ext.shared.partition_table import LEADER, ONLINE, PartitionTable
 from kbroker.cluster.image import NO_SLOT, ClusterImage, PartitionImage
 from kbroker.metrics.mbeans import GAUGE, METER, Bean, Sample, Samples, Tags, label
 from kbroker.replication.following import fetcher_number
+from kbroker.replication.partition import least_in_sync
 
 # Of ``LogFigures.get``.
 MESSAGES_IN, BYTES_IN, PRODUCES, FAILED_PRODUCES, BYTES_REJECTED = range(5)
@@ -205,27 +206,34 @@ class PartitionFigures:
             for bean, at in TOPIC_BEANS
         ]
 
-    def _least_in_sync(self, seen: list[Seen]) -> dict[str, int]:
+    def _led_rows(self, seen: list[Seen]) -> list[tuple[Tags, PartitionImage, int]]:
+        """The partitions that are led here, and how many replicas of each have to be in sync."""
         topics = self._image.topics
-        return {
+        wanted = {
             name: self._min_in_sync(topics[name].config) if name in topics else 1
             for name in {one.replica.topic for one in seen}
         }
+        return [
+            (
+                one.replica.tags,
+                one.replica.image,
+                least_in_sync(wanted[one.replica.topic], len(one.replica.image.replicas)),
+            )
+            for one in seen
+            if one.leads
+        ]
 
     def at_min_isr(self, seen: list[Seen]) -> int:
-        """How many partitions are led here with exactly min.insync.replicas in sync."""
-        least = self._least_in_sync(seen)
-        return sum(
-            one.leads and len(one.replica.image.isr) == least[one.replica.topic] for one in seen
-        )
+        """How many partitions are led here with exactly as many in sync as they need."""
+        rows = self._led_rows(seen)
+        return sum(len(image.isr) == least for _, image, least in rows)
 
     def partition_samples(self, seen: list[Seen]) -> Iterator[Samples]:
         """Logs, and the partitions that are led here."""
         for bean, value in LOG_BEANS:
             yield bean, ((one.replica.tags, value(one)) for one in seen)
-        least = self._least_in_sync(seen)
         led = [one for one in seen if one.leads]
-        rows = [(one.replica.tags, one.replica.image, least[one.replica.topic]) for one in led]
+        rows = self._led_rows(seen)
         yield REPLICAS, ((tags, len(image.replicas)) for tags, image, _ in rows)
         yield IN_SYNC, ((tags, len(image.isr)) for tags, image, _ in rows)
         yield (

@@ -260,7 +260,9 @@ class HostedPartitions:
         self.show_in_sync(slot, found, partition)
 
     def show_in_sync(self, slot: int, log: PartitionLog, partition: Partition) -> None:
-        """Have produces with acks=all see whether enough replicas are in sync."""
+        """Have produces with acks=all, coordinators and markers see whether enough replicas are in
+        sync.
+        """
         committed = log.appender.committed
         committed.is_under_min_isr = partition.is_under_min_isr
         committed.is_maximal_under_min_isr = partition.is_maximal_under_min_isr

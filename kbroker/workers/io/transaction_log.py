@@ -1,8 +1,8 @@
 """The log side of transactions in an io worker: markers, and hanging transactions.
 
 Coordinators of any io worker have their markers appended here, by the owner of the partition. The
-answer is given when they are committed: when a coordinator calls a transaction complete, readers
-see it so, and it stays so.
+answer is given when they are committed, by as many replicas as min.insync.replicas wants: when a
+coordinator calls a transaction complete, readers see it so, and it stays so.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class TransactionLog:
         self._logs = logs
         self._loop = loop
         self._verify = verify
-        self._sink = CallSink(self._on_committed, self._on_failed)
+        self._sink = CallSink(self._on_committed, self._on_failed, on_too_few=self._on_too_few)
         self._late: set[LateTransaction] = set()
         self._late_check_ms = 0
         process.rpc.serve(WRITE_MARKERS, self.serve_write_markers)
@@ -150,11 +150,17 @@ class TransactionLog:
     def _on_failed(item: tuple[MarkerCall, list[int]], error: WireError) -> None:
         item[0].settle(item[1], error.code)
 
+    @staticmethod
+    def _on_too_few(item: tuple[MarkerCall, list[int]]) -> None:
+        item[0].settle(item[1], ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+
     def _append(self, log: PartitionLog | None, marker: Marker, now_ms: int) -> int:
         slot = marker.slot
         if log is None:
             offline = self._logs.offline_reason(slot) is not None
             return ErrorCode.KAFKA_STORAGE_ERROR if offline else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if log.appender.committed.is_under_min_isr:
+            return ErrorCode.NOT_ENOUGH_REPLICAS  # the coordinator asks again
         try:
             code, offset = log.appender.append_marker(
                 marker.producer_id,

@@ -245,6 +245,91 @@ class TestReplicas:
         assert held.shard.state == CLOSED
 
 
+class TestTooFewInSync:
+    """Fewer replicas than min.insync.replicas are in sync."""
+
+    @pytest.fixture
+    def refusing(self, process: Process) -> Process:
+        process.log.appender.committed.is_under_min_isr = True
+        return process
+
+    def test_request_that_writes_is_rejected_and_changes_nothing(self, refusing: Process) -> None:
+        outcome = refusing.shard.handle(call(ApiKey.HEARTBEAT, ("a", 1)))
+
+        assert code(outcome) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert (refusing.log.log_end_offset, refusing.machine.values) == (0, {})
+        assert refusing.shard.state == ACTIVE
+        assert refusing.shard.execute(lambda op: 5).value == 5, "reads are served"
+
+    def test_request_is_served_when_enough_are_in_sync_again(self, refusing: Process) -> None:
+        refusing.shard.handle(call(ApiKey.HEARTBEAT, ("a", 1)))
+        refusing.log.appender.committed.is_under_min_isr = False
+        outcome = refusing.shard.handle(call(ApiKey.HEARTBEAT, ("a", 1)))
+        refusing.end_turn()
+        assert result(outcome) == "a was None"
+
+    def test_log_says_once_that_requests_are_rejected(
+        self, refusing: Process, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with caplog.at_level(logging.INFO):
+            for _ in range(10):
+                refusing.shard.handle(call(ApiKey.HEARTBEAT, ("a", 1)))
+            refusing.log.appender.committed.is_under_min_isr = False
+            refusing.shard.handle(call(ApiKey.HEARTBEAT, ("a", 1)))
+        levels = [record.levelno for record in caplog.records]
+        assert levels == [logging.WARNING, logging.INFO], caplog.text
+
+    def test_timer_runs_again_until_it_may_write(self, refusing: Process) -> None:
+        refusing.shard.set_timer("t", 50, refusing.machine.set, "a", 9)
+        for _ in range(10):
+            refusing.clock.advance(1_000)
+            refusing.shard.run_timers()
+        assert refusing.machine.values == {}
+        refusing.log.appender.committed.is_under_min_isr = False
+        refusing.clock.advance(500)
+        refusing.shard.run_timers()
+        assert refusing.machine.values == {"a": 9}
+
+    def commit(self, process: Process) -> None:
+        process.log.set_high_watermark(process.log.log_end_offset)
+        end_turn(process.log)
+
+    def test_what_too_few_have_is_not_acknowledged_and_has_no_consequences_yet(
+        self, process: Process
+    ) -> None:
+        """A transaction that is prepared on one disk must not commit: the disk may be lost."""
+        process.log.set_high_watermark(0)
+        committed, seen = process.log.appender.committed, []
+
+        def operation(op: Operation) -> str:
+            process.machine.set(op, "a", 1)
+            op.then(lambda: seen.append("followed"))
+            return "set"
+
+        outcome = process.shard.execute(operation)
+        committed.is_under_min_isr = committed.is_maximal_under_min_isr = True
+        self.commit(process)
+
+        assert code(outcome) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert process.machine.values == {"a": 1}, "it is in the log"
+        process.clock.advance(10_000)
+        process.shard.run_timers()
+        assert seen == []
+        committed.is_under_min_isr = committed.is_maximal_under_min_isr = False
+        process.clock.advance(500)
+        process.shard.run_timers()
+        assert seen == ["followed"]
+
+    def test_load_ends_with_too_few(self, process: Process) -> None:
+        """What a coordinator has read may be served; another one would read the same."""
+        process.shard.execute(process.machine.set, "a", 1)
+        process.end_turn()
+        committed = process.log.appender.committed
+        committed.is_under_min_isr = committed.is_maximal_under_min_isr = True
+        process.reload()
+        assert process.shard.state == ACTIVE
+
+
 class TestOperations:
     def test_response_waits_until_the_record_is_published(self, process: Process) -> None:
         outcome = process.shard.handle(call(ApiKey.HEARTBEAT, ("a", 1)))

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.unit
 
 
 def run(timers: Timers, now_ms: int) -> None:
-    for function, args in timers.due(now_ms):
+    for _, function, args in timers.due(now_ms):
         function(*args)
 
 

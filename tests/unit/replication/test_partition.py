@@ -137,15 +137,24 @@ def test_same_word_again_does_not_settle_what_was_asked_for(partition: Partition
 
 
 @pytest.mark.parametrize(
-    ("isr", "min_in_sync", "is_under"),
-    [([ME], 1, False), ([ME], 2, True), ([ME, OTHER], 2, False)],
+    ("isr", "replicas", "min_in_sync", "is_under"),
+    [
+        ([ME], [ME, OTHER], 1, False),
+        ([ME], [ME, OTHER], 2, True),
+        ([ME, OTHER], [ME, OTHER], 2, False),
+        ([ME], [ME], 2, False),
+        ([ME], [ME, OTHER], 3, True),
+        ([ME, OTHER], [ME, OTHER], 3, False),
+    ],
 )
 def test_produce_with_acks_all_needs_so_many_in_sync(
-    isr: list[int], min_in_sync: int, is_under: bool
+    isr: list[int], replicas: list[int], min_in_sync: int, is_under: bool
 ) -> None:
+    """No more than there are replicas, as in Kafka since 3.9."""
     partition = Partition(ME, min_in_sync)
-    partition.take(told(isr=isr))
+    partition.take(told(isr=isr, replicas=replicas))
     assert partition.is_under_min_isr is is_under
+    assert partition.is_maximal_under_min_isr is is_under
 
 
 def test_partition_that_the_metadata_forgets_is_led_no_more(partition: Partition) -> None:

@@ -261,3 +261,15 @@ def test_answers_that_cannot_be_change_nothing_and_end(answer: Answer) -> None:
 
     assert machine.is_done, machine.outcome
     assert log.records == [1, 1, 2, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("others", "copies", "may_end"),
+    [([2], 1, True), ([2], 2, False), ([2], 3, False), ([2, 3], 2, False), ([2, 3], 3, False)],
+)
+def test_min_isr_above_the_number_of_replicas_counts_as_that_number(
+    others: list[int], copies: int, may_end: bool
+) -> None:
+    """With min.insync.replicas=3 and two replicas, both have what was acknowledged."""
+    machine = TailRepair(Log([1]), LEADER_EPOCH, others, by_epoch=True)
+    assert machine.may_end(copies) is may_end

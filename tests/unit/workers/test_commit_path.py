@@ -73,6 +73,36 @@ def test_commit_completes_when_its_record_is_published(bench: ShortBench) -> Non
     assert waiting(bench) == 0
 
 
+def test_commit_is_rejected_while_too_few_replicas_are_in_sync(real: LoopBench) -> None:
+    log = real.logs.log(0)
+    assert log is not None
+    log.appender.committed.is_under_min_isr = True
+    token = real.ask(commit(), 6)
+    real.read()
+    real.end_turn()
+
+    (answer,) = real.responses()
+
+    assert (answer.token, answer.error) == (token, 0)
+    assert codes(answer.body) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert log.log_end_offset == 0
+
+
+def test_commit_that_too_few_replicas_have_is_not_acknowledged(bench: ShortBench) -> None:
+    log = bench.logs.log(0)
+    assert log is not None
+    log.set_high_watermark(0)
+    token = bench.ask(commit(), 6)
+    bench.end_turn()
+    log.appender.committed.is_maximal_under_min_isr = True
+
+    log.appender.committed.advance(1)
+    bench.end_turn()
+
+    (answer,) = bench.responses()
+    assert (answer.token, answer.error) == (token, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
 def test_loop_serves_commits_without_the_long_way(real: LoopBench) -> None:
     real.loop.on_request = None
     for n in range(20):

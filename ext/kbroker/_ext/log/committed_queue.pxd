@@ -40,6 +40,7 @@ cdef class CallSink(Sink):
     cdef object _on_failed
     cdef object _on_expired
     cdef object _limit_ms
+    cdef object _on_too_few
 
 
 cdef class CommittedQueue:

@@ -7,8 +7,8 @@ to offset commits, operations of coordinators, and calls that write markers. A w
 A. The high watermark is already above its end: it does not enter.
 B. The high watermark reaches its end (``reach``).
    B.1 It is committed.
-   B.2 It is committed, but by now fewer replicas than min.insync.replicas are in sync: a produce gets
-       NOT_ENOUGH_REPLICAS_AFTER_APPEND, for the others it is committed.
+   B.2 It is committed, but by now fewer replicas than min.insync.replicas are in sync: a produce and a marker get
+       NOT_ENOUGH_REPLICAS_AFTER_APPEND, commits and operations the error that coordinators make of it.
 C. This broker cannot commit it (``fail``): it is no longer the leader, the log directory failed, or the partition was
    deleted. The records may still be committed elsewhere; the waiter has to find out.
 D. Its source no longer exists, such as a coordinator that is being reloaded (``fail`` with its sink).
@@ -51,16 +51,18 @@ cdef class Sink:
 
 
 cdef class CallSink(Sink):
-    """Calls functions with the item that waited: on_committed(item), on_failed(item, error), on_expired(item).
+    """Calls functions with the item that waited: on_committed(item), on_failed(item, error), on_expired(item),
+    on_too_few(item).
 
-    limit_ms(): how long an item may wait; None: without a limit.
+    limit_ms(): how long an item may wait; None: without a limit. on_too_few: in case B.2; None: it is committed.
     """
 
-    def __init__(self, on_committed, on_failed, on_expired=None, limit_ms=None):
+    def __init__(self, on_committed, on_failed, on_expired=None, limit_ms=None, on_too_few=None):
         self._on_committed = on_committed
         self._on_failed = on_failed
         self._on_expired = on_expired
         self._limit_ms = limit_ms
+        self._on_too_few = on_too_few
 
     cdef int64_t limit_ms(self) except? -2:
         return NO_LIMIT_MS if self._limit_ms is None else self._limit_ms()
@@ -70,7 +72,8 @@ cdef class CallSink(Sink):
     ) except -1:
         cdef object item = <object><PyObject*>waiter.item
         if error is None:
-            ready.append((self._on_committed, (item,)))
+            too_few = self._on_too_few is not None and queue.is_maximal_under_min_isr
+            ready.append((self._on_too_few if too_few else self._on_committed, (item,)))
         else:
             ready.append((self._on_failed, (item, error)))
         return 0

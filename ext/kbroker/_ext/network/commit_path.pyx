@@ -61,7 +61,7 @@ from kbroker._ext.record.record_batch cimport BATCH_HEADER_BYTES
 from kbroker._ext.shared.log_figures cimport Written
 from kbroker._ext.shared.descriptors cimport ResponseHead, LANE_MESSAGE_BYTES, MSG_RESPONSE, RequestHead
 
-from kbroker.errors import StorageError
+from kbroker.errors import ErrorCode, StorageError, WireError
 
 cdef enum:
     RECORD_OVERHEAD = 32         # at most, besides key and value
@@ -203,7 +203,7 @@ cdef class ShardCommits:
 
     cdef bint serves(self, uint32_t incarnation) except *:
         shard = self.shard
-        if shard.state is not self.path.active:
+        if shard.state is not self.path.active or self.appender.committed.is_under_min_isr:
             return False
         topic = (<dict>self.path.worker.image.topics).get(self.topic)
         if topic is None or self.partition >= len(topic.partitions):
@@ -386,6 +386,8 @@ cdef class ShardCommits:
         cdef const WaitingResponse* head = <const WaitingResponse*>payload
         cdef const uint8_t* response = payload + sizeof(WaitingResponse)
         self.path.commits += 1
+        if error is None and queue.is_maximal_under_min_isr:
+            error = WireError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         if error is not None:
             return self.put_error(head, response, self.shard.failure(error))
         self.path.commit_ns += monotonic_ns() - head.started_ns

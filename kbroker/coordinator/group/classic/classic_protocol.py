@@ -197,6 +197,8 @@ class ClassicProtocol(Part):
                 return failed_join(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
             if not request.protocol_type or not protocols:
                 return failed_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+            if group is not None:
+                op.ensure_writable()
             op.touch()
             if group is not None:
                 group.delete(op)
@@ -271,6 +273,8 @@ class ClassicProtocol(Part):
         if present is None:
             op.touch()
             return self._add(op, call, group, member_id)
+        if group.state not in (PREPARING, COMPLETING):
+            op.ensure_writable()
         member = group.members[present]
         old_leader = group.leader or ""
         old_topics = _topics(group, member)

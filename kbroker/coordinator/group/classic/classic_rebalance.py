@@ -290,6 +290,11 @@ class Rebalances:
         group.protocol = None
         logger.info("group %s: empty in generation %d", group.group_id, generation)
         record = group.record(generation, {}, self._host.wall_ms())
+        if op.refusal is not None:
+            # As in Kafka, it is empty here although that cannot be written now. The next
+            # coordinator finds its last generation, the sessions of whose members expire there.
+            group.load(record)
+            return
         op.append(GroupMetadataKey(group=group.group_id), record)
 
     # -- assignments -----------------------------------------------------------------------------
@@ -319,16 +324,16 @@ class Rebalances:
 
     def store(self, op: Operation, group: ClassicGroup, assignments: dict[str, bytes]) -> None:
         """Write the leader's assignment; the replay makes the group stable."""
+        if op.refusal is not None:
+            reason = "its assignment cannot be written now"
+            self._reject_syncs(op, group, op.refusal.code, reason)
+            return
         record = group.record(group.generation, assignments, self._host.wall_ms())
         if not self.fits(record):
             logger.warning("group %s: its record does not fit into a batch; generation %d gets no "
                            "assignment", group.group_id, group.generation)  # fmt: skip
-            for member in group.members.values():
-                if member.sync is not None:
-                    self.keep_session(group, member)
-                    error = SyncGroupResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
-                    self.complete_sync(op, member, error)
-            self.prepare(op, group, "its record is too large")
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+            self._reject_syncs(op, group, code, "its record is too large")
             return
         op.append(GroupMetadataKey(group=group.group_id), record)
         missing = [i for i in group.members if i not in assignments]
@@ -343,6 +348,16 @@ class Rebalances:
                 assignment = assignments.get(member.member_id, b"")
                 self.complete_sync(op, member, assigned(group, assignment))
         self._host.count(CLASSIC_REBALANCES)
+
+    def _reject_syncs(
+        self, op: Operation, group: ClassicGroup, code: ErrorCode, reason: str
+    ) -> None:
+        """There is no assignment for this generation: its members have to join again."""
+        for member in group.members.values():
+            if member.sync is not None:
+                self.keep_session(group, member)
+                self.complete_sync(op, member, SyncGroupResponse(error_code=code))
+        self.prepare(op, group, reason)
 
     def fits(self, record: GroupMetadataValue) -> bool:
         """Whether the topic takes a batch with this record."""

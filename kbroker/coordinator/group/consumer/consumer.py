@@ -131,6 +131,8 @@ class ConsumerProtocol(Part):
         records = conversion + self.replacement(group, replaced, old) + update.records
         if conversion or not consumer_records.surely_fit(records):
             self.reject_too_large(group.group_id, records)
+        if records:
+            self.ensure_writable(op, group, old)
         # Nothing can fail from here on.
         op.touch()
         if conversion:
@@ -155,6 +157,12 @@ class ConsumerProtocol(Part):
         ):
             response.assignment = consumer_requests.as_assignment(member.assigned)
         return response
+
+    def ensure_writable(self, op: Operation, group: ConsumerGroup, member: Member) -> None:
+        """Raise the log's refusal; it is not the member's fault, whose session continues."""
+        if op.refusal is not None and group.members.get(member.member_id) is member:
+            self.start_session(group.group_id, member)
+        op.ensure_writable()
 
     def _reject_if_disabled(self) -> None:
         if "consumer" not in self.host.config["group.coordinator.rebalance.protocols"]:
@@ -350,6 +358,7 @@ class ConsumerProtocol(Part):
 
         If only classic members stay, the group becomes a classic one.
         """
+        op.ensure_writable()
         rest = [member for member in group.members.values() if member not in members]
         if consumer_migration.may_downgrade(self.host, group, members, len(rest)):
             try:
@@ -409,6 +418,7 @@ class ConsumerProtocol(Part):
         records = consumer_records.without_group(group, sorted(group.members))
         adoption = self.machine.classic.adoption(group.group_id, group.epoch, adopted)
         self.reject_too_large(group.group_id, [*records, adoption])
+        op.ensure_writable()
         op.touch()
         for member_id in group.members:
             self.cancel_timers(group.group_id, member_id)

@@ -93,6 +93,8 @@ class ClassicMembers:
         records = replacing + update.records
         if not consumer_records.surely_fit(records):
             self._part.reject_too_large(group.group_id, records)
+        if records:
+            self._part.ensure_writable(op, group, old)
         self._part.write(op, group, records)
         self._part.settle(op, update, member)
         logger.info("group %s: member %s joins with the classic protocol, epoch %d",

@@ -168,9 +168,12 @@ def test_second_replica_holds_the_high_watermark_until_there_is_none(worker: Wor
 def test_partition_under_min_isr_says_so_and_follows_the_setting(worker: Worker) -> None:
     worker.document["config"] = {"min.insync.replicas": "2"}
     worker.publish()
+    assert not worker.log().appender.committed.is_under_min_isr, "it has one replica"
+
+    worker.tell(isr=[ME], replicas=[ME, OTHER], partition_epoch=1)
     assert worker.log().appender.committed.is_under_min_isr
 
-    worker.tell(isr=[ME, OTHER], replicas=[ME, OTHER], partition_epoch=1)
+    worker.tell(isr=[ME, OTHER], replicas=[ME, OTHER], partition_epoch=2)
     assert not worker.log().appender.committed.is_under_min_isr
 
 

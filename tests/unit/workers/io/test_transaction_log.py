@@ -99,6 +99,35 @@ def test_markers_wait_for_the_replicas_of_every_log(process):
     assert call.value == [0, 0]
 
 
+def test_marker_is_not_written_while_too_few_replicas_are_in_sync(process):
+    """The coordinator of the transaction asks again until it is."""
+    process.led_log(1).appender.committed.is_under_min_isr = True
+
+    call = process.transaction_log().write_markers(
+        [Marker(0, 7, 0, True, 3, 1), Marker(1, 7, 0, True, 3, 1)]
+    )
+    process.loop.end_turn()
+
+    assert call.value == [0, ErrorCode.NOT_ENOUGH_REPLICAS]
+    assert process.led_log(1).log_end_offset == 0
+    assert process.markers == [(0, 0, 7, 0, True)]
+
+
+def test_marker_that_too_few_replicas_have_is_not_acknowledged(process):
+    process.led_log(1).set_high_watermark(0)
+    call = process.transaction_log().write_markers(
+        [Marker(0, 7, 0, True, 3, 1), Marker(1, 7, 0, True, 3, 1)]
+    )
+    process.loop.end_turn()
+    process.led_log(1).appender.committed.is_maximal_under_min_isr = True
+
+    process.led_log(1).set_high_watermark(1)
+    process.loop.touch(process.led_log(1).appender)
+    process.loop.end_turn()
+
+    assert call.value == [0, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
+
+
 def test_marker_of_a_log_whose_lead_is_lost_is_to_be_written_elsewhere(process):
     process.led_log(0).set_high_watermark(0)
     call = process.transaction_log().write_markers(
