@@ -21,7 +21,7 @@ from support.net_loop_harness import (
     serving,
 )
 
-from kbroker._ext.network.connection import HANDSHAKE, SERVING
+from kbroker._ext.network.connection import HANDSHAKE, SERVING, SESSION
 from kbroker._ext.shared.partition_table import LEADER, ONLINE
 from kbroker._ext.shared.quota_table import Quota, QuotaTable, region_size
 from kbroker._ext.sockets.client_usage import ClientUsage
@@ -213,6 +213,16 @@ def test_client_is_nobody_before_it_has_authenticated() -> None:
     received(client)
     client.send(METADATA)
     limited.turn()
+    assert limited.found == [("ANONYMOUS", b"me")]
+
+
+def test_client_of_a_session_that_ends_has_its_quotas() -> None:
+    """SASL with ``connections.max.reauth.ms``, tokens: it has authenticated like any other."""
+    limited = Limited(produce=SLOW, request=SLOW)
+    client = limited.connect(SESSION)
+    limited.connection.session_end_ms = monotonic_ms() + 1_000_000
+    assert limited.produced(client, produce(VERSION)) > HOURS_MS
+    assert limited.muted()
     assert limited.found == [("ANONYMOUS", b"me")]
 
 

@@ -5,7 +5,7 @@ further ones wait in the arena. Nothing is received from a muted connection: wha
 These classes only decide which connections may continue; the loop serves them. ``Patience`` decides which are closed
 because they have been idle, sending a request or not reading for too long.
 """
-from kbroker._ext.network.connection cimport PHASE_SERVING
+from kbroker._ext.network.connection cimport is_known
 from kbroker._ext.shared.arena cimport Arena
 
 from collections import deque
@@ -130,7 +130,7 @@ cdef class Patience:
             self.reason = f"a peer that read nothing for {self.write_ms} ms"
         elif c.muted_until_ms:
             return False
-        elif c.phase < PHASE_SERVING and now_ms - c.unknown_since_ms > self.first_request_ms:
+        elif not is_known(c) and now_ms - c.unknown_since_ms > self.first_request_ms:
             self.reason = f"no authentication within {self.first_request_ms} ms"
         elif not c.had_request and now_ms - c.last_active_ms > self.first_request_ms:
             self.reason = f"no request within {self.first_request_ms} ms"

@@ -109,3 +109,8 @@ cdef class Connection:
     cdef void drop_empty_block(self, Arena arena) noexcept nogil
     cdef void push(self, Request* request) noexcept nogil
     cdef Request* pop(self) noexcept nogil
+
+
+# Whether its client has authenticated, or need not: it is served, its quotas count, and it has the time of others.
+cdef inline bint is_known(Connection c) noexcept nogil:
+    return c.phase >= PHASE_SERVING

@@ -46,6 +46,7 @@ from kbroker._ext.network.connection cimport (
     RECEIVED,
     FrameStatus,
     ReceiveStatus,
+    is_known,
 )
 from kbroker._ext.shared.client_figures cimport ClientFigures
 from kbroker._ext.shared.request_times cimport RequestTimes
@@ -300,7 +301,7 @@ cdef class ConnectionLoop:
             const uint8_t* frame = NULL
             int32_t size = 0
             # No request changes the phase while this runs: before it is served, they run alone.
-            int64_t frame_max = self._frame_max if c.phase >= PHASE_SERVING else self.unknown_frame_max
+            int64_t frame_max = self._frame_max if is_known(c) else self.unknown_frame_max
             int64_t received, now_ns = monotonic_ns(), until = now_ns + self._slice_ns
             bint begun = False
             FrameStatus status
@@ -320,7 +321,7 @@ cdef class ConnectionLoop:
                     break
             status = c.next_frame(self._arena.base, frame_max, &frame, &size)
             if status == FRAME_READY:
-                if c.request_count > 0 and (c.phase < PHASE_SERVING or not self.may_pipeline(frame)):
+                if c.request_count > 0 and (not is_known(c) or not self.may_pipeline(frame)):
                     return 0  # runs alone: continued by flush
                 if self.is_heavy(frame, size) and not self._heavy.begin(c, size):
                     return 0  # continued when another one completes
@@ -338,7 +339,7 @@ cdef class ConnectionLoop:
                 continue
             if status == FRAME_BAD_LENGTH:
                 size = load_i32(self._arena.base + c.block.offset + c.start)
-                raise CloseConnection(rejection_reason(size, frame_max, c.phase >= PHASE_SERVING))
+                raise CloseConnection(rejection_reason(size, frame_max, is_known(c)))
             c.drop_empty_block(self._arena)
             if not c.readable:
                 break

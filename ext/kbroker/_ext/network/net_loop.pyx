@@ -37,7 +37,7 @@ from kbroker._ext.base.wire cimport (
     store_i32,
 )
 from kbroker._ext.network.client_limits cimport is_of_broker
-from kbroker._ext.network.connection cimport PHASE_SERVING, PHASE_TOKENS
+from kbroker._ext.network.connection cimport PHASE_SERVING, PHASE_TOKENS, is_known
 from kbroker._ext.network.express_path cimport express_token, is_express
 from kbroker._ext.network.responses cimport Responses
 from kbroker._ext.shared.descriptors cimport (
@@ -223,7 +223,7 @@ cdef class NetLoop(ConnectionLoop):
     cdef int handle_frame(self, Connection c, const uint8_t* frame, int32_t size) except -1:
         cdef int64_t began
         c.count_request(size)
-        if not self.limits.on or c.phase != PHASE_SERVING:
+        if not self.limits.on or not is_known(c):
             return self.handle_request(c, frame, size)
         self.limits.identify(c, frame, size)
         if not c.usage.request.key:
@@ -239,7 +239,7 @@ cdef class NetLoop(ConnectionLoop):
     cdef int handle_request(self, Connection c, const uint8_t* frame, int32_t size) except -1:
         cdef int16_t api_key, version
         cdef Request* request
-        if c.phase != PHASE_SERVING:
+        if c.phase != PHASE_SERVING:  # sessions that may have ended are among these
             if c.phase == PHASE_TOKENS:
                 return self.start_token(c, frame, size)
             c.check_phase(load_i16(frame), self.now_ms)
