@@ -65,6 +65,8 @@ def read(
         offset, why = damaged.args
         at = max(part.position, reader.row_offset + 1, offset)
         error = UnreadableRecord(*part.key, at, at + 1, why)
+    if reader.leader_epoch >= 0 or found.next_offset > part.position:
+        part.epoch = reader.leader_epoch
     last = reader.finish()
     if last is not None:
         out.append(pa.record_batch(last))

@@ -279,6 +279,10 @@ class Cluster:
             if row.host:
                 self._addresses[row.node_id] = (row.host, row.port)
 
+    def know(self, addresses: Mapping[int, tuple[str, int]]) -> None:
+        """Addresses of brokers, from metadata that somebody else has asked for."""
+        self._adopt({**self._addresses, **addresses})
+
     def address(self, node: int) -> tuple[str, int] | None:
         """Where a broker is, from the latest metadata."""
         return self._addresses.get(node)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import queue
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -16,11 +17,76 @@ from kbroker._ext.client.consumer_record import ConsumerRecord
 from kbroker._ext.client.record_reader import RecordColumns
 from kbroker.client.consumer.kafka_consumer import KafkaConsumer, OffsetAndTimestamp
 from kbroker.client.consumer.partitions import OffsetAndMetadata, TopicPartition
+from kbroker.client.errors import ClientClosed
 from kbroker.client.offsets import GroupMetadata
 
 Result = TypeVar("Result")
 # Whether this task is a callback of a rebalance, for which the consumer's thread waits.
 _in_callback: ContextVar[bool] = ContextVar("in_callback", default=False)
+
+
+class _Work:
+    """A call in the consumer's thread, which its caller may abandon at any time, in any thread."""
+
+    def __init__(
+        self, consumer: KafkaConsumer, call: Callable[[], Any], reads: bool, ends: bool
+    ) -> None:
+        self._consumer = consumer
+        self._call = call
+        self._reads = reads
+        self._ends = ends
+        self._result: Any = None
+        self._lock = threading.Lock()
+        self._is_running = False
+        self._has_ended = False
+        self._is_abandoned = False
+
+    def run(self) -> Any:
+        """In the consumer's thread."""
+        with self._lock:
+            if self._is_abandoned:
+                if not self._reads:
+                    return None
+                self._consumer.hurry()  # else a program that is always too soon reads nothing
+            self._is_running = True
+        try:
+            self._result = self._call()
+            return self._result
+        finally:
+            if self._end():
+                self.undo()
+                self._consumer.forget_wakeup()
+
+    def _end(self) -> bool:
+        with self._lock:
+            self._has_ended = True
+            return self._is_abandoned
+
+    def abandon(self) -> bool:
+        """Nobody waits for it any more: it ends soon. True: it has ended already, and ``undo`` is
+        to be called in the consumer's thread.
+        """
+        with self._lock:
+            if self._has_ended:
+                return True
+            self._is_abandoned = True
+            if self._is_running and self._reads:
+                self._consumer.hurry()
+            elif self._is_running and self._ends:
+                self._consumer.wakeup()
+            return False
+
+    def undo(self) -> None:
+        """What it has returned has not arrived."""
+        if self._reads and self._result:
+            with suppress(ClientClosed):
+                self._consumer.keep(self._result)
+
+
+def _retrieved(ended: asyncio.Future[Any]) -> None:
+    """The error of a call that was cancelled is nobody's."""
+    if not ended.cancelled():
+        ended.exception()
 
 
 class AsyncKafkaConsumer:
@@ -31,17 +97,18 @@ class AsyncKafkaConsumer:
             async for record in consumer:
                 ...
 
-    Calls are done one after the other, by a thread of its own. One that is cancelled ends at once;
-    records that it has got by then are returned by the next ``poll``. The methods of a listener may
-    be coroutines, and may await calls of the consumer.
+    Calls are done one after the other, by a thread of its own. One that is cancelled ends at once,
+    however often it is cancelled: what it has read is read again by the next ``poll``, and is not
+    committed before. The methods of a listener may be coroutines, and may await calls of the
+    consumer.
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None, **settings: Any) -> None:
         self._consumer = KafkaConsumer(config, **settings)
         self._thread = ThreadPoolExecutor(1, f"{self._consumer.client_id}-aio")
         self._turn = asyncio.Lock()
+        self._last: asyncio.Future[Any] | None = None  # what the thread does, or has done
         self._inner: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._left: list[Any] = []
 
     async def __aenter__(self) -> AsyncKafkaConsumer:
         return self
@@ -58,23 +125,40 @@ class AsyncKafkaConsumer:
 
     # -- running calls
 
-    async def _run(self, call: Callable[[], Result], keep: bool = False) -> Result:
-        """keep: what a cancelled call returns is not lost."""
+    async def _run(
+        self, call: Callable[[], Result], *, reads: bool = False, ends: bool = True
+    ) -> Result:
+        """reads: what a cancelled call has returned is returned by the next. ends: a cancelled one
+        ends early.
+        """
         loop = asyncio.get_running_loop()
         if _in_callback.get():
             return await asyncio.wrap_future(self._queued(call), loop=loop)
         async with self._turn:
-            work = loop.run_in_executor(self._thread, call)
+            if self._last is not None and not self._last.done():
+                await asyncio.wait([self._last])  # BOUND: one that was cancelled, and no queue
+            work = _Work(self._consumer, call, reads, ends)
+            ended = self._last = loop.run_in_executor(self._thread, work.run)
             try:
-                return await asyncio.shield(work)
+                return await asyncio.shield(ended)
             except asyncio.CancelledError:
-                self._consumer.wakeup()
-                with suppress(Exception):
-                    found = await work
-                    if keep and isinstance(found, list):
-                        self._left += found
-                self._consumer.forget_wakeup()
+                ended.add_done_callback(_retrieved)
+                if work.abandon():
+                    # Nobody has what it returned: keep that, before any later call is begun.
+                    self._last = loop.run_in_executor(self._thread, work.undo)
+                    self._last.add_done_callback(_retrieved)
                 raise
+
+    async def _read(self, call: Callable[[], list[Any]], *kind: Any) -> list[Any]:
+        """What a cancelled call has left is returned at once, so that there is progress however
+        soon this one is cancelled.
+        """
+        if (self._last is None or self._last.done()) and not _in_callback.get():
+            with suppress(ClientClosed):
+                kept = self._consumer.kept(*kind)
+                if kept:
+                    return kept
+        return await self._run(call, reads=True)
 
     def _queued(self, call: Callable[[], Result]) -> Future[Result]:
         """Run it in the consumer's thread, which waits for a callback."""
@@ -153,10 +237,9 @@ class AsyncKafkaConsumer:
         self, timeout: float = 1.0, max_records: int | None = None
     ) -> list[ConsumerRecord]:
         """As ``KafkaConsumer.poll``."""
-        if self._left:
-            left, self._left = self._left, []
-            return left
-        return await self._run(lambda: self._consumer.poll(timeout, max_records), keep=True)
+        return await self._read(
+            lambda: self._consumer.poll(timeout, max_records), "records", max_records
+        )
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         """Records, one after the other and without end. Lists of ``poll`` are much faster."""
@@ -168,7 +251,12 @@ class AsyncKafkaConsumer:
         self, timeout: float = 1.0, max_records: int = 5_000, *, keys: bool = True
     ) -> list[RecordColumns]:
         """As ``KafkaConsumer.poll_columns``."""
-        return await self._run(lambda: self._consumer.poll_columns(timeout, max_records, keys=keys))
+        return await self._read(
+            lambda: self._consumer.poll_columns(timeout, max_records, keys=keys),
+            "columns",
+            max_records,
+            keys,
+        )
 
     async def poll_arrow(
         self,
@@ -177,7 +265,13 @@ class AsyncKafkaConsumer:
         columns: Iterable[str] | None = None,
     ) -> list[Any]:
         """As ``KafkaConsumer.poll_arrow``."""
-        return await self._run(lambda: self._consumer.poll_arrow(timeout, max_records, columns))
+        names = None if columns is None else tuple(columns)
+        return await self._read(
+            lambda: self._consumer.poll_arrow(timeout, max_records, names),
+            "arrow",
+            max_records,
+            names,
+        )
 
     # -- positions
 
@@ -185,22 +279,15 @@ class AsyncKafkaConsumer:
         self, partition: tuple[str, int], offset: int | OffsetAndMetadata, leader_epoch: int = -1
     ) -> None:
         """As ``KafkaConsumer.seek``."""
-        self._drop([partition])
         await self._run(lambda: self._consumer.seek(partition, offset, leader_epoch))
 
     async def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
         """As ``KafkaConsumer.seek_to_beginning``."""
-        self._drop(partitions or self._consumer.assignment())
         await self._run(lambda: self._consumer.seek_to_beginning(*partitions))
 
     async def seek_to_end(self, *partitions: tuple[str, int]) -> None:
         """As ``KafkaConsumer.seek_to_end``."""
-        self._drop(partitions or self._consumer.assignment())
         await self._run(lambda: self._consumer.seek_to_end(*partitions))
-
-    def _drop(self, partitions: Iterable[tuple[str, int]]) -> None:
-        gone = {tuple(one) for one in partitions}
-        self._left = [one for one in self._left if (one.topic, one.partition) not in gone]
 
     async def position(self, partition: tuple[str, int], timeout: float | None = None) -> int:
         """As ``KafkaConsumer.position``."""
@@ -262,5 +349,7 @@ class AsyncKafkaConsumer:
 
     async def close(self, timeout: float | None = None) -> None:
         """As ``KafkaConsumer.close``."""
-        await self._run(lambda: self._consumer.close(timeout))
-        self._thread.shutdown(wait=False)
+        try:
+            await self._run(lambda: self._consumer.close(timeout), ends=False)
+        finally:
+            self._thread.shutdown(wait=False)  # after what is queued

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -183,6 +183,10 @@ class ClassicMember:
             what = f"commit offsets of group {self.group}"
             raise CommitFailed(ErrorCode.UNKNOWN_MEMBER_ID, what, LOST_WORDS)
         return Identity(self.generation, self.member_id, self.instance)
+
+    def renewed(self, was: Identity, keys: Collection[Key]) -> Identity | None:
+        """See ``commits.Committer``: in another generation, others may have had any partition."""
+        return None
 
     # -- the member's thread
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from kbroker._ext.client.consumer_record import ConsumerRecord
 from kbroker._ext.client.forwarder import Forwarder
@@ -12,7 +12,7 @@ from kbroker._ext.client.record_reader import RecordColumns, RecordReader
 from kbroker.client.client_settings import Settings
 from kbroker.client.consumer.fetcher import Fetcher
 from kbroker.client.consumer.partitions import FetchedSet, PartitionState
-from kbroker.client.errors import DeserializationFailed, UnreadableRecord
+from kbroker.client.errors import ClientError, DeserializationFailed, UnreadableRecord
 
 Deserializer = Callable[[str, bytes], Any]
 # BOUND: bytes of the records of one batch, decompressed.
@@ -23,11 +23,39 @@ _COLUMN_BYTES = 512 << 10
 _FORWARDED_BYTES = 1 << 20
 
 
+# What a call returns, and its limits: records, columns or Arrow.
+Kind = tuple[Any, ...]
+
+
+class _Before(NamedTuple):
+    """Where a partition was before a call, in this version of its position."""
+
+    position: int
+    epoch: int
+    version: int
+
+
+class _Kept:
+    """What a call has returned to nobody. rows: where the partitions were before, and are now."""
+
+    def __init__(self, kind: Kind, found: list[Any], rows: dict[PartitionState, _Before]) -> None:
+        self.kind = kind
+        self.found = found
+        self.rows = rows
+        self.after = {part: (part.position, part.epoch) for part in rows}
+
+    def is_current(self, part: PartitionState) -> bool:
+        """Whether its records may be returned now."""
+        row = self.rows[part]
+        return part.version == row.version and part.position == row.position and part.may_return
+
+
 class Collector:
     """Reads sets in the order of their arrival.
 
-    Raises UnreadableRecord, DeserializationFailed, and what ``Fetcher.fault`` has, but after the
-    records before have been returned.
+    Raises UnreadableRecord, DeserializationFailed, and what ``FetchedSets.fault`` has, but after
+    the records before have been returned. INVARIANT: what is read and not returned is not behind a
+    position.
     """
 
     def __init__(self, settings: Settings, fetcher: Fetcher) -> None:
@@ -36,6 +64,62 @@ class Collector:
         self._key = deserializer_of(settings["key.deserializer"])
         self._value = deserializer_of(settings["value.deserializer"])
         self.is_blocked = False  # `forward` has left records, as the producer does not take them
+        self._before: dict[PartitionState, _Before] = {}  # the last call
+        self._kind: Kind = ()
+        self._kept: _Kept | None = None
+
+    # -- calls whose records do not arrive
+
+    def begin(self, kind: Kind) -> list[Any]:
+        """A call of this kind begins: what the call before has returned has reached the program.
+        Returns what was kept for it.
+        """
+        self._before = {}
+        self._kind = kind
+        kept, self._kept = self._kept, None
+        if kept is None:
+            return []
+        parts = self._fetcher.parts
+        if kept.kind == kind and all(
+            kept.is_current(part) and parts.get(part.key) is part for part in kept.rows
+        ):
+            for part, row in kept.rows.items():
+                self._before[part] = row
+                part.position, part.epoch = kept.after[part]
+            return kept.found
+        self._move_back(kept.rows)
+        return []
+
+    def collected(self, collect: Callable[[], list[Any]]) -> list[Any]:
+        """What one of the methods below returns; whatever else ends it, nothing was read."""
+        try:
+            return collect()
+        except ClientError:
+            raise  # nothing was read before it
+        except BaseException:
+            before, self._before = self._before, {}
+            self._move_back(before)
+            raise
+
+    def keep(self, found: list[Any]) -> None:
+        """What the last call has returned has not reached the program: it is kept for the next one
+        of its kind, and until then no position is behind it.
+        """
+        before, self._before = self._before, {}
+        if not found:
+            return
+        rows = {part: row for part, row in before.items() if part.version == row.version}
+        self._kept = _Kept(self._kind, found, rows)
+        for part, row in rows.items():
+            part.position, part.epoch = row.position, row.epoch
+
+    def _move_back(self, rows: Mapping[PartitionState, _Before]) -> None:
+        for part, row in rows.items():
+            if part.version == row.version and part.position is not None:
+                validating = part.validating
+                part.move(row.position, row.epoch)
+                part.validating = validating
+        self._fetcher.changed = True
 
     # -- records
 
@@ -50,8 +134,7 @@ class Collector:
             reader = self._reader(found)
             count = reader.read(out, limit)
             limit -= count
-            part.position = reader.position
-            part.epoch = reader.leader_epoch
+            _advance(part, reader)
             if limit > 0 and not self._ended(found, reader, out):
                 break
         self._fetcher.counts["fetched_records"] += len(out)
@@ -68,8 +151,7 @@ class Collector:
             part = found.part
             reader = self._reader(found)
             columns = reader.read_columns(limit, keys, room)
-            part.position = reader.position
-            part.epoch = reader.leader_epoch
+            _advance(part, reader)
             if columns is not None:
                 out.append(columns)
                 limit -= len(columns)
@@ -95,8 +177,7 @@ class Collector:
             forwarder = to(*part.key)
             before = forwarder.bytes
             futures = forwarder.forward(reader, part.key[0])
-            part.position = reader.position
-            part.epoch = reader.leader_epoch
+            _advance(part, reader)
             room -= forwarder.bytes - before
             if len(futures):
                 out.append(futures)
@@ -107,11 +188,15 @@ class Collector:
         return out
 
     def _next(self, out: list[Any]) -> FetchedSet | None:
-        found = self._fetcher.take_set()
-        if found is None and not out:
-            fault = self._fetcher.fault()
+        if not out:
+            fault = self._fetcher.sets.fault()
             if fault is not None:
                 raise fault
+        found = self._fetcher.sets.take()
+        if found is not None:
+            part = found.part
+            assert part.position is not None
+            self._before.setdefault(part, _Before(part.position, part.epoch, part.version))
         return found
 
     def _reader(self, found: FetchedSet) -> RecordReader:
@@ -143,14 +228,14 @@ class Collector:
             part = found.part
             assert part.position is not None
             part.position = max(part.position, found.next_offset)
-            self._fetcher.done_with(found)
+            self._fetcher.sets.done_with(found)
             return True
         if out:
             return False
-        if reader.error is not None:
-            raise _unreadable(found.part, reader.error)
-        assert found.fault is not None
-        raise found.fault
+        error = found.fault if reader.error is None else _unreadable(found.part, reader.error)
+        assert error is not None
+        self._fetcher.sets.stop(found, error)
+        raise error
 
     # -- Arrow
 
@@ -167,16 +252,26 @@ class Collector:
             batches, error = arrow_sets.read(found, columns, self._check_crcs)
             out += batches
             rows += sum(len(batch) for batch in batches)
-            if error is not None or found.fault is not None:
+            fault = error or found.fault
+            if fault is not None:
                 if out:
                     break
-                raise error or found.fault  # type: ignore[misc]
-            self._fetcher.done_with(found)
+                self._fetcher.sets.stop(found, fault)
+                raise fault
+            self._fetcher.sets.done_with(found)
         self._fetcher.counts["fetched_records"] += rows
         return out
 
 
-def _unreadable(part: PartitionState, error: tuple[int, int, str, Exception | None]) -> Exception:
+def _advance(part: PartitionState, reader: RecordReader) -> None:
+    if reader.leader_epoch >= 0 or reader.position != part.position:
+        part.epoch = reader.leader_epoch
+    part.position = reader.position
+
+
+def _unreadable(
+    part: PartitionState, error: tuple[int, int, str, Exception | None]
+) -> UnreadableRecord:
     offset, after, why, cause = error
     if cause is not None:
         failed = DeserializationFailed(*part.key, offset, after, why)

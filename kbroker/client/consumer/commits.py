@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping
+from operator import index
+from typing import Any, NamedTuple, Protocol
 
 from kbroker.client.cluster import GROUP, Cluster
 from kbroker.client.connection import Connection
 from kbroker.client.consumer.lanes import Call, Lane
-from kbroker.client.consumer.partitions import OffsetAndMetadata, TopicPartition
-from kbroker.client.errors import CommitFailed, RejectedError
+from kbroker.client.consumer.partitions import OffsetAndMetadata, TopicPartition, key_of
+from kbroker.client.errors import ClientError, CommitFailed, RejectedError
 from kbroker.client.offsets import TopicPartition as Key
 from kbroker.client.offsets import committed, named_error
 from kbroker.errors import ErrorCode
@@ -50,22 +51,48 @@ class Identity(NamedTuple):
     instance: str | None = None
 
 
+class Committer(Protocol):
+    """Who commits: a member of the group, or nobody in particular."""
+
+    def identity(self) -> Identity:
+        """Who it is now. Raises ClientError while it is no member."""
+
+    def renewed(self, was: Identity, keys: Collection[Key]) -> Identity | None:
+        """Who it is now, if that may commit what it has read of these partitions as ``was``; None
+        if others may have had one of them since. Any thread.
+        """
+
+
 class Commits:
-    """identity: who commits, asked in the lane's thread before each attempt; raises ClientError
-    while the member has none. Everything else is of the thread that polls.
+    """In the thread that polls. INVARIANT: a commit is of whom it was made by, whenever it is sent.
+
+    committer: who makes it.
     """
 
-    def __init__(self, group: str, lane: Lane, identity: Callable[[], Identity]) -> None:
+    def __init__(self, group: str, lane: Lane, committer: Committer) -> None:
         self.group = group
         self._lane = lane
-        self._identity = identity
+        self._committer = committer
         self._ended: deque[tuple[Callback, Offsets, Exception | None]] = deque()
         self.interceptors: Iterable[Any] = ()
         self.counts = {"commits": 0, "latency_us": 0}
 
-    def commit(self, offsets: Offsets, deadline: float, callback: Callback | None = None) -> Call:
-        """Begin a commit. callback: called by ``run_callbacks``."""
+    def commit(
+        self,
+        offsets: Offsets,
+        deadline: float,
+        callback: Callback | None = None,
+        patient: bool = True,
+    ) -> Call:
+        """Begin a commit, which takes at most ``deadline`` seconds. callback: called by
+        ``run_callbacks``. patient: False does not wait for topics that are not there (any more).
+        """
         began = time.monotonic()
+        who: Identity | ClientError
+        try:
+            who = self._committer.identity()
+        except ClientError as error:
+            who = error
 
         def ended(result: Any, error: Exception | None) -> None:
             self.counts["commits"] += 1
@@ -77,9 +104,13 @@ class Commits:
             elif error is not None:
                 logger.debug("commit of group %s: %s", self.group, error)
 
-        return self._lane.run(
-            lambda cluster: commit(cluster, self.group, offsets, self._identity, deadline), ended
-        )
+        def send(cluster: Cluster, seconds: float) -> None:
+            if isinstance(who, ClientError):
+                raise who
+            sender = _Sender(who, self._committer, offsets.keys())
+            commit(cluster, self.group, offsets, sender, seconds, patient)
+
+        return self._lane.run(send, f"a commit of group {self.group}", deadline, ended)
 
     def _tell_interceptors(self, offsets: Offsets) -> None:
         told = {TopicPartition(*key): row for key, row in offsets.items()}
@@ -110,17 +141,40 @@ class Commits:
         """
         wanted, once = list(keys), then is not None
         return self._lane.run(
-            lambda cluster: committed(cluster, self.group, wanted, deadline=deadline, once=once),
+            lambda cluster, seconds: committed(
+                cluster, self.group, wanted, deadline=seconds, once=once
+            ),
+            f"committed offsets of group {self.group}",
+            deadline,
             then,
         )
+
+
+class _Sender:
+    """Of one commit, over all of its attempts."""
+
+    def __init__(self, who: Identity, committer: Committer, keys: Collection[Key]) -> None:
+        self.who = who
+        self._committer = committer
+        self._keys = keys
+
+    def renew(self) -> bool:
+        """The coordinator says that there is a newer epoch: whether the commit still holds in it.
+
+        A heartbeat brings that epoch, perhaps only later.
+        """
+        renewed = self._committer.renewed(self.who, self._keys)
+        self.who = renewed or self.who
+        return renewed is not None
 
 
 def commit(
     cluster: Cluster,
     group: str,
     offsets: Offsets,
-    identity: Callable[[], Identity],
+    sender: _Sender,
     deadline: float,
+    patient: bool,
 ) -> None:
     """Commit until it is done. Raises CommitFailed, RejectedError, Timeout, ..."""
     if not offsets:
@@ -142,7 +196,7 @@ def commit(
     ]
 
     def request(connection: Connection, node: int) -> OffsetCommitRequest:
-        who = identity()
+        who = sender.who
         return OffsetCommitRequest(
             group_id=group,
             generation_id_or_member_epoch=who.generation,
@@ -151,21 +205,28 @@ def commit(
             topics=topics,
         )
 
-    cluster.call_coordinator(
-        group, GROUP, request, lambda response: _error(what, response), what=what, deadline=deadline
-    )
+    def error_of(response: Any) -> int:
+        return _error(what, response, sender, patient)
+
+    cluster.call_coordinator(group, GROUP, request, error_of, what=what, deadline=deadline)
 
 
-def _error(what: str, response: Any) -> int:
+def _error(what: str, response: Any, sender: _Sender, patient: bool) -> int:
     for topic in response.topics:
         for row in topic.partitions:
             code = row.error_code
             if code in _LOST:
                 raise CommitFailed(code, what, LOST_WORDS)
             if code == ErrorCode.STALE_MEMBER_EPOCH:
+                if not sender.renew():
+                    raise CommitFailed(code, what, LOST_WORDS)
                 stale = RejectedError(code, what)
-                stale.retriable = True  # with the next epoch, which a heartbeat brings
+                stale.retriable = True
                 raise stale
+            if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not patient:
+                gone = RejectedError(code, f"{what}: {topic.name}-{row.partition_index}")
+                gone.retriable = False  # the others of the request are committed
+                raise gone
             if code:
                 return named_error(what, code, (topic.name, row.partition_index))
     return 0
@@ -176,10 +237,23 @@ def as_committed(given: Mapping[Any, Any]) -> dict[Key, OffsetAndMetadata]:
     OffsetAndMetadata. Raises TypeError, ValueError.
     """
     found = {}
-    for key, value in given.items():
-        topic, partition = key
-        row = OffsetAndMetadata(value) if isinstance(value, int) else OffsetAndMetadata(*value)
-        if row.offset < 0:
-            raise ValueError(f"{topic}-{partition}: offset {row.offset} is negative")
-        found[str(topic), int(partition)] = row
+    for partition, value in given.items():
+        key = key_of(partition)
+        found[key] = _row(key, value)
     return found
+
+
+def _row(key: Key, value: Any) -> OffsetAndMetadata:
+    try:
+        fields = value if isinstance(value, tuple | list) else (value,)
+        row = OffsetAndMetadata(*fields)
+        row = OffsetAndMetadata(index(row.offset), row.metadata or "", index(row.leader_epoch))
+    except TypeError:
+        row = None
+    if row is None or not isinstance(row.metadata, str):
+        raise TypeError(
+            f"{key[0]}-{key[1]}: an offset, (offset, text), or OffsetAndMetadata, not {value!r}"
+        )
+    if row.offset < 0:
+        raise ValueError(f"{key[0]}-{key[1]}: offset {row.offset} is negative")
+    return row

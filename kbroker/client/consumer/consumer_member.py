@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import logging
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from typing import Any
 
@@ -75,6 +75,7 @@ class ConsumerMember:
         self._sent_topics: frozenset[str] | None = None
         self._sent_owned: frozenset[IdKey] | None = None
         self._owned: frozenset[IdKey] = frozenset()
+        self._owned_since: dict[Key, int] = {}  # epochs in which partitions were taken over
         self._target: frozenset[IdKey] | None = None
         self._names: dict[bytes, str] = {}
         self._resolve_at = now
@@ -120,10 +121,13 @@ class ConsumerMember:
         """It has heard that all partitions are lost."""
         if self.state is State.FENCED:
             self._owned = frozenset()
+            self._owned_since.clear()
             self._join()
 
     def completed(self, owned: Iterable[Key], rejoin: bool) -> None:
         """It has taken partitions over, and given the others up."""
+        owned = list(owned)
+        self._owned_since = {key: self._owned_since.get(key, self.epoch) for key in owned}
         ids = {name: topic_id for topic_id, name in self._names.items()}
         self._owned = frozenset(
             (ids[topic], partition) for topic, partition in owned if topic in ids
@@ -142,6 +146,14 @@ class ConsumerMember:
             what = f"commit offsets of group {self.group}"
             raise CommitFailed(ErrorCode.UNKNOWN_MEMBER_ID, what, LOST_WORDS)
         return Identity(self.epoch, self.member_id, self.instance)
+
+    def renewed(self, was: Identity, keys: Collection[Key]) -> Identity | None:
+        """See ``commits.Committer``: a later epoch, in which it still has these partitions."""
+        if self.epoch <= JOIN_EPOCH or self.member_id != was.member:
+            return None
+        if any(self._owned_since.get(key, FOREVER) > was.generation for key in keys):
+            return None
+        return self.identity()
 
     # -- the member's thread
 
@@ -268,6 +280,7 @@ class ConsumerMember:
         """The member was removed: its partitions are lost, and it joins again."""
         logger.info("group %s: %s; the consumer joins again", self.group, reason)
         self.epoch = JOIN_EPOCH
+        self._owned_since.clear()
         self._target = None
         self.state = State.FENCED
         self._event = Prepare(True)

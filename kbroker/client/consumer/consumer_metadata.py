@@ -64,6 +64,7 @@ class ConsumerMetadata:
         self._changed = changed
         self._create = settings["allow.auto.create.topics"]
         self._age_s: float = settings["metadata.max.age.ms"] / 1000
+        self._request_s: float = settings["request.timeout.ms"] / 1000
         self._backoff_s: float = settings["retry.backoff.ms"] / 1000
         self._backoff_max_s: float = settings["retry.backoff.max.ms"] / 1000
         self.topics: dict[str, KnownTopic] = {}
@@ -106,7 +107,12 @@ class ConsumerMetadata:
             return
         self._running, self._wanted = True, False
         names = None if self._tracked is None else sorted(self._tracked)
-        self._lane.run(lambda cluster: ask(cluster, names, self._create), self._take)
+        self._lane.run(
+            lambda cluster, seconds: ask(cluster, names, self._create, seconds),
+            "metadata",
+            self._request_s,
+            self._take,
+        )
 
     def due_in(self, now: float) -> float:
         """Seconds until ``maintain`` has something to do."""
@@ -156,9 +162,11 @@ class ConsumerMetadata:
             logger.warning("no metadata for %.0f s: %s; asking again", silent_s, error)
 
 
-def ask(cluster: Cluster, names: list[str] | None, create: bool) -> _Answer:
-    """Metadata of topics, None: of all. Raises ClientError."""
-    retry = cluster.retry("metadata", cluster.request_timeout)
+def ask(
+    cluster: Cluster, names: list[str] | None, create: bool, seconds: float | None = None
+) -> _Answer:
+    """Metadata of topics, None: of all. One attempt. Raises ClientError."""
+    retry = cluster.retry("metadata", cluster.request_timeout if seconds is None else seconds)
     connection = cluster.connection(None, retry)
     rows = [MetadataRequest.MetadataRequestTopic(name=name) for name in names or ()]
     request = MetadataRequest(

@@ -11,18 +11,18 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 from kbroker.client.client_settings import Settings
 from kbroker.client.cluster import Cluster
-from kbroker.client.consumer.collector import Collector
+from kbroker.client.consumer.collector import Collector, Kind
 from kbroker.client.consumer.commits import Commits, Identity, Offsets
 from kbroker.client.consumer.consumer_metadata import ConsumerMetadata
 from kbroker.client.consumer.fetcher import Fetcher
-from kbroker.client.consumer.lanes import Call, Inbox, Lane
+from kbroker.client.consumer.lanes import Call, Inbox, Lane, NodeLanes
 from kbroker.client.consumer.membership import Membership
-from kbroker.client.consumer.partitions import OffsetAndMetadata, PartitionState
+from kbroker.client.consumer.partitions import OffsetAndMetadata, PartitionState, key_of
 from kbroker.client.consumer.positions import Positions
 from kbroker.client.errors import (
     ClientClosed,
@@ -54,8 +54,13 @@ class Core:
         self.default_s: float = settings["default.api.timeout.ms"] / 1000
         self.request_s: float = settings["request.timeout.ms"] / 1000
         self.inbox = Inbox()
+        # What may wait for a broker waits only behind its like: metadata, questions to each leader,
+        # calls of the program, and commits.
+        metadata_lane = Lane("kafka-consumer-metadata", self.cluster(), self.inbox)
+        leaders = NodeLanes("kafka-consumer-leader", self.cluster, self.inbox)
         self.lane = Lane("kafka-consumer-calls", self.cluster(), self.inbox)
-        self.metadata = ConsumerMetadata(self.lane, settings, self._on_metadata)
+        self._lanes: list[Lane | NodeLanes] = [metadata_lane, leaders, self.lane]
+        self.metadata = ConsumerMetadata(metadata_lane, settings, self._on_metadata)
         self.fetcher = Fetcher(
             settings,
             self.client_id,
@@ -68,11 +73,11 @@ class Core:
         self.coordinator_lane: Lane | None = None
         if group is not None:
             self.coordinator_lane = Lane("kafka-consumer-commits", self.cluster(), self.inbox)
-            self.commits = Commits(group, self.coordinator_lane, self.identity)
+            self.commits = Commits(group, self.coordinator_lane, self)
             self.commits.interceptors = settings["interceptor.classes"]
         self.positions = Positions(
             settings,
-            self.lane,
+            leaders,
             self.metadata,
             self.fetcher,
             self._look_up_committed if self.commits is not None else None,
@@ -86,7 +91,7 @@ class Core:
         self._commit_at = time.monotonic() + self._commit_s
         self._committing: Call | None = None
         self._committed: dict[Key, int] = {}
-        self._woken = False
+        self._woken = self._hurried = False
         self.closed = False
         self._owner: int | None = None
         self._depth = 0
@@ -134,9 +139,14 @@ class Core:
         self._woken = True
         self.inbox.wake()
 
+    def hurry(self) -> None:
+        """The ``poll`` that waits, or the next one, returns what is there. Any thread."""
+        self._hurried = True
+        self.inbox.wake()
+
     def forget_wake(self) -> None:
-        """Whoever was to be woken has returned."""
-        self._woken = False
+        """Whoever was to be woken, or to hurry, has returned."""
+        self._woken = self._hurried = False
 
     def _check_woken(self) -> None:
         if self._woken:
@@ -145,29 +155,43 @@ class Core:
 
     # -- waiting
 
-    def poll(self, timeout: float, collect: Callable[[], list[Any]]) -> list[Any]:
-        """What ``collect`` finds within ``timeout`` seconds; meanwhile everything is kept going."""
+    def poll(self, timeout: float, kind: Kind, collect: Callable[[], list[Any]]) -> list[Any]:
+        """What ``collect`` finds within ``timeout`` seconds; meanwhile everything is kept going.
+
+        kind: of what it finds.
+        """
         now = time.monotonic()
         deadline = now + timeout
+        kept = self.collector.begin(kind)
+        if kept:
+            return kept
         while True:
             self._check_woken()
             self.maintain(now)
-            found = collect()
+            found = self._collected(collect, now)
             if found:
-                self.fetcher.send(now)
                 return found
-            self.fetcher.send(now)
             trouble = self.metadata.trouble
             if isinstance(trouble, ClientError) and not trouble.retriable:
                 raise trouble  # such as a wrong password
             now = time.monotonic()
-            if now >= deadline:
+            if now >= deadline or self._hurried:
                 self._tell_unreachable(now)
                 return found
             due = min(self._due_in(now), max(self.fetcher.due_in(now), 0.001))
             self.fetcher.wait(min(deadline - now, due))
             self.inbox.take()
             now = time.monotonic()
+
+    def _collected(self, collect: Callable[[], list[Any]], now: float) -> list[Any]:
+        """What is there; and more is asked for, whatever is wrong with one partition."""
+        try:
+            return self.collector.collected(collect)
+        except ClientError:
+            self.positions.missing = True  # what was wrong may be tried again
+            raise
+        finally:
+            self.fetcher.send(now)
 
     def maintain(self, now: float, group: bool = True) -> None:
         """What is due: group, commits, metadata, positions. group: listeners may be called."""
@@ -184,13 +208,19 @@ class Core:
 
     def _due_in(self, now: float) -> float:
         due = min(self.metadata.due_in(now), self.positions.due_in(now), 3600.0)
+        if self.membership is not None:
+            due = min(due, self.membership.due_in(now))
         if self._auto_commit:
             due = min(due, max(0.0, self._commit_at - now))
         # Something that cannot be done yet is not asked for without a pause.
         return max(due, 0.001)
 
-    def until(self, done: Callable[[], bool], what: str, timeout: float) -> None:
-        """Keep everything going until something is so. Raises Timeout, UnreachableError."""
+    def until(
+        self, done: Callable[[], bool], what: str, timeout: float, part: PartitionState
+    ) -> None:
+        """Keep everything going until something of a partition is so. Raises what is wrong with it,
+        Timeout, UnreachableError.
+        """
         deadline = time.monotonic() + timeout
         while True:
             self._check_woken()
@@ -198,8 +228,9 @@ class Core:
             self.maintain(now, group=False)
             if done():
                 return
-            fault = self.fetcher.fault()
+            fault = self.fetcher.sets.fault(part)
             if fault is not None:
+                self.positions.missing = True
                 raise fault
             trouble = self.metadata.trouble
             if isinstance(trouble, ClientError) and not trouble.retriable:
@@ -227,7 +258,7 @@ class Core:
 
     def ask(self, call: Callable[[Cluster, float], Result], what: str, timeout: float) -> Result:
         """The result of what may wait for brokers. call: gets a cluster and seconds."""
-        made = self.lane.run(lambda cluster: call(cluster, timeout))
+        made = self.lane.run(call, what, timeout)
         found: Result = self.result(made, what, timeout)
         return found
 
@@ -290,19 +321,19 @@ class Core:
         for key in wanted:
             if key not in self.fetcher.parts:
                 self.fetcher.parts[key] = PartitionState(
-                    key, self.settings["max.partition.fetch.bytes"]
+                    key, self.settings["max.partition.fetch.bytes"], self.fetcher.sets.faults
                 )
         self._committed = {key: at for key, at in self._committed.items() if key in wanted}
         self.positions.missing = True
         self.track()
         self._on_leaders()
 
-    def part(self, key: Any) -> PartitionState:
-        """Raises ConsumerState."""
-        topic, partition = key
-        found = self.fetcher.parts.get((topic, partition))
+    def part(self, partition: Any) -> PartitionState:
+        """Raises ConsumerState, TypeError."""
+        topic, number = key_of(partition)
+        found = self.fetcher.parts.get((topic, number))
         if found is None:
-            raise ConsumerState(f"{topic}-{partition} is not assigned to this consumer")
+            raise ConsumerState(f"{topic}-{number} is not assigned to this consumer")
         return found
 
     # -- commits
@@ -311,6 +342,11 @@ class Core:
         """Who commits. Any thread."""
         membership = self.membership
         return Identity() if membership is None else membership.identity()
+
+    def renewed(self, was: Identity, keys: Collection[Key]) -> Identity | None:
+        """See ``commits.Committer``. Any thread."""
+        membership = self.membership
+        return None if membership is None else membership.renewed(was, keys)
 
     def _look_up_committed(
         self, keys: Iterable[Key], then: Callable[[Any, Exception | None], None]
@@ -335,7 +371,9 @@ class Core:
         offsets = self._moved()
         if offsets:
             assert self.commits is not None
-            self._committing = self.commits.commit(offsets, self.request_s, self._noted)
+            self._committing = self.commits.commit(
+                offsets, self.request_s, self._noted, patient=False
+            )
 
     def commit_soon(self) -> None:
         """The same, if that is automatic, before other partitions are assigned by hand."""
@@ -355,25 +393,32 @@ class Core:
 
     def _noted(self, offsets: Mapping[Any, OffsetAndMetadata], error: Exception | None) -> None:
         if error is not None:
-            logger.warning("cannot commit automatically: %s; trying again later", error)
+            logger.warning("cannot commit automatically: %s", error)
             return
-        self._committed.update({tuple(key): row.offset for key, row in offsets.items()})
+        rows = {tuple(key): row.offset for key, row in offsets.items()}
+        self._committed.update({key: at for key, at in rows.items() if key in self.fetcher.parts})
 
-    def commit_before_loss(self, timeout: float) -> None:
-        """Positions are committed, if that is automatic, before partitions are given up."""
+    def begin_commit_before_loss(self, timeout: float | None = None) -> Call | None:
+        """Commit positions, if that is automatic, before partitions are given up."""
         if not self._auto_commit or self.commits is None:
-            return
+            return None
         offsets = self._moved()
         if not offsets:
+            return None
+        seconds = self.request_s if timeout is None else timeout
+        return self.commits.commit(offsets, seconds, self._noted, patient=False)
+
+    def commit_before_loss(self, timeout: float) -> None:
+        """The same, and wait for it."""
+        call = self.begin_commit_before_loss(timeout)
+        if call is None:
             return
-        call = self.commits.commit(offsets, timeout)
         try:
             self.result(call, "a commit", timeout)
-            self._noted(offsets, None)
         except WakeupError:
             self._woken = True
-        except ClientError as error:
-            logger.warning("cannot commit before partitions are given up: %s", error)
+        except ClientError:
+            pass  # `_noted` logs it
 
     def commit(self, offsets: Offsets, timeout: float) -> None:
         """Raises CommitFailed, Timeout, ..."""
@@ -407,7 +452,8 @@ class Core:
                 self.fetcher.close(time.monotonic())
                 if self.coordinator_lane is not None:
                     self.coordinator_lane.close(min(_CLOSE_LANES_S, timeout))
-                self.lane.close(0.0)
+                for lane in self._lanes:
+                    lane.close(0.0)
                 self.inbox.take()
                 if self.commits is not None:
                     self.commits.run_callbacks()

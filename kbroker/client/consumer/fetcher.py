@@ -10,23 +10,22 @@ from __future__ import annotations
 import logging
 import select
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from kbroker._ext.record.record_cursor import RecordsDamaged, end_offset
 from kbroker.client.client_settings import Settings
+from kbroker.client.cluster import NO_TOPIC_ID
 from kbroker.client.connection import Connection
 from kbroker.client.consumer.consumer_metadata import ConsumerMetadata, KnownBroker
 from kbroker.client.consumer.fetch_link import FetchLink
 from kbroker.client.consumer.fetch_session import FetchSession, Wanted, ids_known
+from kbroker.client.consumer.fetched_sets import FetchedSets
 from kbroker.client.consumer.lanes import Inbox, aside
 from kbroker.client.consumer.partitions import NO_NODE, FetchedSet, PartitionState
 from kbroker.client.errors import (
     ClientError,
     ConnectionLost,
-    CorruptRecords,
-    NoOffsetForPartition,
     OffsetOutOfRange,
     RejectedError,
     UnreadableRecord,
@@ -59,10 +58,6 @@ _MOVED = frozenset(
         ErrorCode.LEADER_NOT_AVAILABLE,
     }
 )
-
-
-# Only another position helps.
-_STAYS = (OffsetOutOfRange, NoOffsetForPartition, CorruptRecords)
 
 
 class _Source:
@@ -136,14 +131,16 @@ class Fetcher:
         self._age_s: float = settings["metadata.max.age.ms"] / 1000
         self.parts: dict[Key, PartitionState] = {}
         self._nodes: dict[int, _Node] = {}
-        self._ready: deque[FetchedSet] = deque()
-        self._set_aside: list[FetchedSet] = []  # of paused partitions
+        self.sets = FetchedSets(self.parts, self._release, self._note_change)
         self._closed = False
         self.changed = True  # something may be fetched that was not before
         self._look_at = 0.0
         self.counts = dict.fromkeys(
             ("fetches", "fetched_bytes", "fetched_records", "latency_us", "throttled_ms"), 0
         )
+
+    def _note_change(self) -> None:
+        self.changed = True
 
     # -- asking
 
@@ -153,6 +150,7 @@ class Fetcher:
             return
         self.changed = False
         self._look_at = now + 1.0
+        self.sets.drop_stale()
         by_node: dict[int, list[PartitionState]] = {}
         for part in self.parts.values():
             if part.may_fetch(now):
@@ -259,7 +257,7 @@ class Fetcher:
         if isinstance(error, ClientError) and not error.retriable:
             for part in self.parts.values():
                 if part.leader == node.id and part.fault is None:
-                    part.fault = error
+                    part.fail(error)
         for part in self.parts.values():
             if part.preferred == node.id:
                 part.preferred = NO_NODE
@@ -387,7 +385,7 @@ class Fetcher:
             part.retry_at = float("inf")  # until the position is changed
         source.left += 1
         self.counts["fetched_bytes"] += len(records)
-        self._ready.append(found)
+        self.sets.add(found)
 
     def _without_batch(self, part: PartitionState, records: memoryview) -> UnreadableRecord | None:
         """No complete batch at or after the position: ask for more bytes, unless it is damaged."""
@@ -425,14 +423,14 @@ class Fetcher:
         elif code == ErrorCode.CORRUPT_MESSAGE:
             why = "the broker cannot read them"
             at = part.fetch_offset
-            part.fault = UnreadableRecord(topic, partition, at, at + 1, why)
+            part.fail(UnreadableRecord(topic, partition, at, at + 1, why))
         else:
             error = RejectedError(code, f"fetch of {topic}-{partition}")
             part.retry_at = now + self._backoff_s
             if error.retriable or code == ErrorCode.UNKNOWN_SERVER_ERROR:
                 logger.warning("%s; fetching again", error)
             else:
-                part.fault = error
+                part.fail(error)
 
     def _adopt_leader(self, part: PartitionState, row: Any, response: Any) -> None:
         """KIP-951: the broker tells who leads."""
@@ -450,37 +448,6 @@ class Fetcher:
             self._on_leaders()
             part.retry_at = 0.0
 
-    # -- handing out
-
-    def take_set(self) -> FetchedSet | None:
-        """The set to read from next, in the order of their arrival; ``done_with`` it at its end.
-
-        Raises the fault of a partition that cannot be read.
-        """
-        while self._ready:
-            found = self._ready[0]
-            part = found.part
-            if found.stale or not self._has(part):
-                self._drop_first()
-            elif part.paused or part.pending_revocation:
-                self._set_aside.append(self._ready.popleft())
-                self._release(found)
-            else:
-                return found
-        return None
-
-    def done_with(self, found: FetchedSet) -> None:
-        """It is read, or is not to be read."""
-        assert self._ready[0] is found
-        self._drop_first()
-
-    def _drop_first(self) -> None:
-        found = self._ready.popleft()
-        self._release(found)
-        if found.loaded and not found.stale and found.part.reader is not None:
-            found.part.reader.unload()
-        found.records = None
-
     def _release(self, found: FetchedSet) -> None:
         source, found.source = found.source, None
         if source is None:
@@ -489,27 +456,6 @@ class Fetcher:
         if source.left == 0:
             source.node.responses -= 1
             self.changed = True
-
-    def resumed(self) -> None:
-        """Sets that were set aside are read again, before others."""
-        self._ready.extendleft(reversed(self._set_aside))
-        self._set_aside.clear()
-        self.changed = True
-
-    def fault(self) -> ClientError | None:
-        """Why a partition cannot be read, if there is such a one."""
-        for part in self.parts.values():
-            if part.fault is not None and not part.paused:
-                fault = part.fault
-                if not isinstance(fault, _STAYS):
-                    part.fault = None  # it may be allowed by now
-                    self.changed = True
-                return fault
-        return None
-
-    @property
-    def has_records(self) -> bool:
-        return bool(self._ready)
 
     # -- metadata
 
@@ -526,6 +472,8 @@ class Fetcher:
                 continue
             if part.topic_id != known.id:
                 # Another topic of that name has epochs of its own.
+                if part.topic_id != NO_TOPIC_ID:
+                    part.epoch = -1
                 part.topic_id, part.leader_epoch = known.id, -1
             if row.leader_epoch < part.leader_epoch:
                 continue  # from a broker that is behind
@@ -545,14 +493,6 @@ class Fetcher:
             node.link.close()
         del self._nodes[node.id]
 
-    def troubles(self) -> dict[str, str]:
-        """Address -> why it cannot be reached now."""
-        return {
-            f"{node.address[0]}:{node.address[1]}": getattr(node.trouble, "why", str(node.trouble))
-            for node in self._nodes.values()
-            if node.trouble is not None and node.address is not None
-        }
-
     def due_in(self, now: float) -> float:
         """Seconds until ``send`` has something to do."""
         return 0.0 if self.changed else max(0.0, self._look_at - now)
@@ -561,8 +501,10 @@ class Fetcher:
         """Only these partitions are left."""
         wanted = set(keys)
         for key in [key for key in self.parts if key not in wanted]:
-            self.parts.pop(key).drop_reader()
-        self._set_aside = [one for one in self._set_aside if self._has(one.part)]
+            gone = self.parts.pop(key)
+            gone.drop_reader()
+            gone.clear_fault()
+        self.sets.drop_stale()
         self.changed = True
 
     def close(self, now: float) -> None:
@@ -583,5 +525,4 @@ class Fetcher:
             link.close()
         for part in self.parts.values():
             part.drop_reader()
-        self._ready.clear()
-        self._set_aside.clear()
+        self.sets.clear()

@@ -8,6 +8,7 @@ import os
 import re
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import index
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -22,7 +23,12 @@ from kbroker.client.consumer.consumer_metrics import ConsumerMetrics
 from kbroker.client.consumer.consumer_settings import SETTINGS, consumer_settings
 from kbroker.client.consumer.core import Core
 from kbroker.client.consumer.membership import Membership, RebalanceListener
-from kbroker.client.consumer.partitions import OffsetAndMetadata, TopicPartition
+from kbroker.client.consumer.partitions import (
+    OffsetAndMetadata,
+    TopicPartition,
+    key_of,
+    keys_of,
+)
 from kbroker.client.errors import CommitFailed, ConsumerState, RejectedError
 from kbroker.client.offsets import EARLIEST, LATEST, NO_OFFSET, GroupMetadata, list_offsets
 from kbroker.errors import ErrorCode
@@ -134,7 +140,7 @@ class KafkaConsumer:
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Read these (topic, partition), without the help of a group, and no others."""
-        keys = [(str(topic), int(partition)) for topic, partition in partitions]
+        keys = keys_of(partitions)
         with self._core as core:
             if core.membership is not None:
                 raise ConsumerState("topics are subscribed to: call unsubscribe first")
@@ -183,10 +189,15 @@ class KafkaConsumer:
         """
         limit = self._limit if max_records is None else max_records
         with self._core as core:
-            found: list[ConsumerRecord] = core.poll(timeout, lambda: core.collector.records(limit))
-        for interceptor in self._interceptors:
-            found = _intercepted(interceptor, found)
-        return found
+
+            def collect() -> list[ConsumerRecord]:
+                found = core.collector.records(limit)
+                if found:
+                    for interceptor in self._interceptors:
+                        found = _intercepted(interceptor, found)
+                return found
+
+            return core.poll(timeout, ("records", max_records), collect)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Records, one after the other and without end; the position is behind the last one.
@@ -205,7 +216,8 @@ class KafkaConsumer:
         no headers and no interceptors.
         """
         with self._core as core:
-            return core.poll(timeout, lambda: core.collector.columns(max_records, keys))
+            kind = "columns", max_records, keys
+            return core.poll(timeout, kind, lambda: core.collector.columns(max_records, keys))
 
     def poll_arrow(
         self,
@@ -221,7 +233,8 @@ class KafkaConsumer:
         """
         names = None if columns is None else tuple(columns)
         with self._core as core:
-            return core.poll(timeout, lambda: core.collector.arrow(max_records, names))
+            kind = "arrow", max_records, names
+            return core.poll(timeout, kind, lambda: core.collector.arrow(max_records, names))
 
     def forward(
         self, to: Callable[[str, int], Forwarder], timeout: float = 1.0
@@ -238,7 +251,8 @@ class KafkaConsumer:
                 found = core.collector.forward(to)
                 return found or ([None] if core.collector.is_blocked else [])
 
-            return [futures for futures in core.poll(timeout, collect) if futures is not None]
+            found = core.poll(timeout, ("forwarded",), collect)
+            return [futures for futures in found if futures is not None]
 
     # -- positions
 
@@ -250,13 +264,17 @@ class KafkaConsumer:
     def seek(
         self, partition: tuple[str, int], offset: int | OffsetAndMetadata, leader_epoch: int = -1
     ) -> None:
-        """Let ``poll`` continue at an offset."""
-        if isinstance(offset, OffsetAndMetadata):
-            offset, _, leader_epoch = offset
-        if offset < 0:
-            raise ValueError(f"offset {offset} is negative")
+        """Let ``poll`` continue at an offset.
+
+        leader_epoch: of the record before it; if the log was truncated since, reading continues
+        where that epoch ended there (KIP-320).
+        """
+        key = key_of(partition)
+        row = as_committed({key: offset})[key]
+        epoch = row.leader_epoch if isinstance(offset, OffsetAndMetadata) else leader_epoch
         with self._core as core:
-            core.part(partition).seek(offset, leader_epoch)
+            core.part(key).seek(row.offset, epoch)
+            core.positions.missing = True
             core.fetcher.changed = True
 
     def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
@@ -277,11 +295,12 @@ class KafkaConsumer:
         """The offset of the next record that ``poll`` returns."""
         with self._core as core:
             part = core.part(partition)
-            if part.position is None:
+            if part.position is None or part.validating:
                 core.until(
-                    lambda: part.position is not None,
+                    lambda: part.position is not None and not part.validating,
                     f"the position in {partition[0]}-{partition[1]}",
                     self._seconds(timeout),
+                    part,
                 )
             assert part.position is not None
             return part.position
@@ -298,7 +317,7 @@ class KafkaConsumer:
         with self._core as core:
             for key in partitions:
                 core.part(key).paused = False
-            core.fetcher.resumed()
+            core.fetcher.sets.resumed()
 
     def paused(self) -> set[TopicPartition]:
         """The partitions that are paused."""
@@ -315,6 +334,20 @@ class KafkaConsumer:
             if end is None or part.position is None:
                 return None
             return max(0, end - part.position)
+
+    def keep(self, found: list[Any]) -> None:
+        """What the last call (``poll``, ``poll_columns`` or ``poll_arrow``) has returned has not
+        reached the program: the next one returns it again, and it is not committed before.
+        """
+        with self._core as core:
+            core.collector.keep(found)
+
+    def kept(self, *kind: Any) -> list[Any]:
+        """What is kept for a call of this kind: "records", "columns" or "arrow", and its arguments
+        but ``timeout``. That reaches the program.
+        """
+        with self._core as core:
+            return core.collector.begin(kind)
 
     # -- commits
 
@@ -349,7 +382,7 @@ class KafkaConsumer:
         self, partitions: Iterable[tuple[str, int]], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed; None where that is nothing."""
-        keys = [(str(topic), int(partition)) for topic, partition in partitions]
+        keys = keys_of(partitions)
         seconds = self._seconds(timeout)
         with self._core as core:
             call = core.grouped().look_up(keys, seconds)
@@ -388,7 +421,7 @@ class KafkaConsumer:
     def _bounds(
         self, partitions: Iterable[tuple[str, int]], which: int, timeout: float | None
     ) -> dict[TopicPartition, int]:
-        wanted = {(str(topic), int(partition)): which for topic, partition in partitions}
+        wanted = dict.fromkeys(keys_of(partitions), which)
         found = self._listed(wanted, timeout)
         return {TopicPartition(*key): found[key].offset for key in wanted}
 
@@ -396,7 +429,7 @@ class KafkaConsumer:
         self, timestamps: Mapping[tuple[str, int], int], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record at or after a time (milliseconds since 1970); None if there is none."""
-        wanted = {(str(key[0]), int(key[1])): int(at) for key, at in timestamps.items()}
+        wanted = {key_of(key): index(at) for key, at in timestamps.items()}
         for at in wanted.values():
             if at < 0:
                 raise ValueError(f"{at} is not a time")
@@ -437,7 +470,7 @@ class KafkaConsumer:
             retry = cluster.retry("metadata", seconds)
             while True:
                 try:
-                    return ask(cluster, names, create).topics
+                    return ask(cluster, names, create, max(0.0, retry.left())).topics
                 except Exception as error:
                     retry.pause(error)
 
@@ -456,8 +489,14 @@ class KafkaConsumer:
         """Let the call that waits, or the next one that would, raise WakeupError. Any thread."""
         self._core.wake()
 
+    def hurry(self) -> None:
+        """Let the ``poll`` that waits, or the next one, return what is there. Any thread."""
+        self._core.hurry()
+
     def forget_wakeup(self) -> None:
-        """A ``wakeup`` before has no effect any more. Not while another thread is in a call."""
+        """A ``wakeup`` or ``hurry`` before has no effect any more. Not while another thread is in a
+        call.
+        """
         self._core.forget_wake()
 
     def stop_auto_commit(self) -> None:

@@ -8,13 +8,14 @@ import os
 import queue
 import select
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from kbroker.client.cluster import Cluster
-from kbroker.client.errors import as_client_error
+from kbroker.client.errors import Timeout, as_client_error
 
 
 class Inbox:
@@ -85,7 +86,10 @@ class Call:
 
 
 class Lane:
-    """One call after the other, in a thread that begins with the first, on a cluster of its own."""
+    """One call after the other, in a thread that begins with the first, on a cluster of its own.
+
+    Whatever a call raises is its error, and the next one is done.
+    """
 
     def __init__(self, name: str, cluster: Cluster, inbox: Inbox) -> None:
         self._name = name
@@ -96,17 +100,26 @@ class Lane:
 
     def run(
         self,
-        call: Callable[[Cluster], Any],
+        call: Callable[[Cluster, float], Any],
+        what: str,
+        seconds: float,
         then: Callable[[Any, Exception | None], Any] | None = None,
     ) -> Call:
-        """Queue a call, which must have a deadline. then: gets its result or its error, in the
-        thread that polls.
+        """Queue a call, which gets the cluster and the seconds that are left of ``seconds``. One
+        whose time has passed before its turn is not begun, and ends with Timeout.
+
+        what: what it is for, in words. then: gets its result or its error, in the thread that
+        polls.
         """
         made = Call()
+        deadline = time.monotonic() + seconds
 
         def body() -> None:
             try:
-                made.result = call(self._cluster)
+                left = deadline - time.monotonic()
+                if left <= 0 < seconds:
+                    raise Timeout(what, seconds, "earlier calls took all of it")
+                made.result = call(self._cluster, max(left, 0.0))
             except BaseException as error:
                 made.error = error if isinstance(error, Exception) else as_client_error(error)
             made.done = True
@@ -131,6 +144,27 @@ class Lane:
         if self._thread is not None:
             self._queue.put(None)
             self._thread.join(timeout)
+
+
+class NodeLanes:
+    """A lane for each broker: one that is silent delays no question to another."""
+
+    def __init__(self, name: str, cluster: Callable[[], Cluster], inbox: Inbox) -> None:
+        self._name = name
+        self._cluster = cluster
+        self._inbox = inbox
+        self._lanes: dict[int, Lane] = {}
+
+    def of(self, node: int) -> Lane:
+        """The lane for questions to a broker."""
+        if node not in self._lanes:
+            self._lanes[node] = Lane(f"{self._name}-{node}", self._cluster(), self._inbox)
+        return self._lanes[node]
+
+    def close(self, timeout: float) -> None:
+        """As ``Lane.close``, each."""
+        for lane in self._lanes.values():
+            lane.close(timeout)
 
 
 def aside(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from operator import index
 from typing import Any, NamedTuple
 
 from kbroker.client.cluster import NO_TOPIC_ID
-from kbroker.client.errors import ClientError
+from kbroker.client.errors import ClientError, DeserializationFailed
 from kbroker.client.offsets import TopicPartition as Key
 
 NO_NODE = -1
@@ -26,6 +28,22 @@ class OffsetAndMetadata(NamedTuple):
     offset: int
     metadata: str = ""
     leader_epoch: int = -1
+
+
+def key_of(partition: Any) -> Key:
+    """A (topic, partition) of a caller. Raises TypeError."""
+    try:
+        topic, number = partition
+        if isinstance(topic, str):
+            return topic, index(number)
+    except (TypeError, ValueError):
+        pass
+    raise TypeError(f"a partition is (topic, number), such as ('orders', 0), not {partition!r}")
+
+
+def keys_of(partitions: Iterable[Any]) -> list[Key]:
+    """The same of several."""
+    return [key_of(partition) for partition in partitions]
 
 
 class FetchedSet:
@@ -64,13 +82,18 @@ class FetchedSet:
 class PartitionState:
     """position: the offset of the next record that ``poll`` returns, None while it is looked up.
     fetch_offset: that of the next one to fetch. reset: what the position is looked up by, a
-    timestamp; None: by what is committed. epoch: of the last record, -1 if unknown. fault: why it
-    cannot be read; ``poll`` raises it until the position is changed.
+    timestamp; None: by what is committed. epoch: of the record before the position, -1 if unknown.
+    validating: the position is to be compared with the leader's log before more is returned
+    (KIP-320). in_lookup: a question about the position is under way. fault: why it cannot be read,
+    until the position is changed; ``fail`` sets it. fault_due: when ``poll`` raises that next.
+    faults: the partitions with a fault, of one consumer.
     """
 
     __slots__ = (
         "epoch",
         "fault",
+        "fault_due",
+        "faults",
         "fetch_offset",
         "high_watermark",
         "in_lookup",
@@ -93,8 +116,12 @@ class PartitionState:
         "version",
     )
 
-    def __init__(self, key: Key, max_bytes: int) -> None:
+    def __init__(
+        self, key: Key, max_bytes: int, faults: dict[Key, PartitionState] | None = None
+    ) -> None:
         self.key = key
+        self.faults = {} if faults is None else faults
+        self.fault_due = 0.0
         self.topic_id = NO_TOPIC_ID
         self.leader = NO_NODE
         self.leader_epoch = -1
@@ -118,7 +145,14 @@ class PartitionState:
         self.log_start_offset: int | None = None
 
     def seek(self, offset: int, epoch: int = -1) -> None:
-        """Continue at an offset; what was fetched is dropped."""
+        """Continue at an offset that somebody has named, which is compared with the log first if
+        its epoch is known; what was fetched is dropped.
+        """
+        self.move(offset, epoch)
+        self.validating = epoch >= 0
+
+    def move(self, offset: int, epoch: int = -1) -> None:
+        """Continue at an offset that is known to be in the log; what was fetched is dropped."""
         self._forget()
         self.position = self.fetch_offset = offset
         self.epoch = epoch
@@ -132,9 +166,26 @@ class PartitionState:
         self.reset = reset
         self.epoch = -1
 
+    def fail(self, error: ClientError) -> None:
+        """It cannot be read; ``poll`` is to say so."""
+        self.fault = error
+        self.fault_due = 0.0
+        self.faults[self.key] = self
+
+    def stop(self, error: ClientError) -> None:
+        """The record at the position cannot be read; what was fetched behind it is dropped."""
+        self.version += 1
+        self.drop_reader()
+        self.fail(error)
+
+    def clear_fault(self) -> None:
+        self.fault = None
+        if self.faults.get(self.key) is self:
+            del self.faults[self.key]
+
     def _forget(self) -> None:
         self.version += 1
-        self.fault = None
+        self.clear_fault()
         self.in_lookup = False
         self.validating = False
         self.retry_at = 0.0
@@ -144,6 +195,18 @@ class PartitionState:
         if self.reader is not None:
             self.reader.unload()
             self.reader = None
+
+    @property
+    def may_return(self) -> bool:
+        """Whether what was fetched may be returned now. One that could not be deserialized is tried
+        again later.
+        """
+        return not (
+            self.paused
+            or self.pending_revocation
+            or self.validating
+            or isinstance(self.fault, DeserializationFailed)
+        )
 
     def node(self, now: float) -> int:
         """Whom to fetch from."""

@@ -6,22 +6,22 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from kbroker.client.client_settings import Settings
 from kbroker.client.cluster import Cluster
-from kbroker.client.connection import Connection
 from kbroker.client.consumer.consumer_metadata import ConsumerMetadata
 from kbroker.client.consumer.consumer_settings import BY_DURATION, NONE, duration_ms
 from kbroker.client.consumer.consumer_settings import EARLIEST as RESET_EARLIEST
 from kbroker.client.consumer.fetcher import Fetcher
-from kbroker.client.consumer.lanes import Lane
+from kbroker.client.consumer.lanes import NodeLanes
 from kbroker.client.consumer.partitions import NO_NODE, PartitionState
 from kbroker.client.errors import (
     ClientError,
     LogTruncated,
     NoOffsetForPartition,
     OffsetOutOfRange,
+    RejectedError,
     UnsupportedByBroker,
 )
 from kbroker.client.offsets import EARLIEST, LATEST, NO_OFFSET, Committed, Offset, list_offsets
@@ -33,6 +33,9 @@ logger = logging.getLogger(__name__)
 
 # From this version on OffsetForLeaderEpoch is for consumers, too (KIP-320).
 _FIRST_OF_CONSUMERS = 3
+# Until metadata of a leader that is as new as a record's epoch is taken for impossible: the topic
+# has been recreated.
+_OLD_LEADER_S = 10.0
 # What is looked up: where an epoch ended, in which epoch the leader is.
 Epochs = tuple[int, int]
 
@@ -41,17 +44,19 @@ class Positions:
     """Looks up what ``fetcher.parts`` lack. In the thread that polls.
 
     committed: begins to look up the committed offsets of partitions, for a consumer with a group.
+    INVARIANT: each answer carries the version of the position that it was asked for, and is dropped
+    if that has changed since.
     """
 
     def __init__(
         self,
         settings: Settings,
-        lane: Lane,
+        lanes: NodeLanes,
         metadata: ConsumerMetadata,
         fetcher: Fetcher,
         committed: Callable[[Iterable[Key], Callable[[Any, Exception | None], None]], None] | None,
     ) -> None:
-        self._lane = lane
+        self._lanes = lanes
         self._metadata = metadata
         self._fetcher = fetcher
         self._committed = committed
@@ -60,7 +65,8 @@ class Positions:
         self._backoff_s: float = settings["retry.backoff.ms"] / 1000
         self._request_s: float = settings["request.timeout.ms"] / 1000
         self._next_at = 0.0
-        self.missing = True  # some partition may lack its position
+        self._old_since: dict[PartitionState, float] = {}  # leaders older than the position
+        self.missing = True  # some partition may lack its position, or an answer about it
 
     def update(self, now: float) -> None:
         """Begin to look up what is missing."""
@@ -69,8 +75,13 @@ class Positions:
         self.missing = False
         without: list[PartitionState] = []
         resets: dict[PartitionState, int] = {}
+        doubtful: list[PartitionState] = []
         for part in self._fetcher.parts.values():
-            if part.position is not None or part.fault is not None or part.in_lookup:
+            if part.fault is not None or part.in_lookup:
+                continue
+            if part.position is not None:
+                if part.validating and self._is_to_compare(part, now):
+                    doubtful.append(part)
                 continue
             if part.reset is None and self._committed is not None:
                 without.append(part)
@@ -85,8 +96,10 @@ class Positions:
                     resets[part] = part.reset
         if without:
             self._look_up_committed(without)
-        if resets:
-            self._look_up_resets(resets)
+        for leader, parts in _by_leader(resets).items():
+            self._look_up_resets(leader, {part: resets[part] for part in parts})
+        for leader, parts in _by_leader(doubtful).items():
+            self._ask_ends(leader, parts)
 
     def due_in(self, now: float) -> float:
         """Seconds until ``update`` has something to do."""
@@ -99,7 +112,7 @@ class Positions:
     def _reset(self, part: PartitionState) -> None:
         """By ``auto.offset.reset``."""
         if self._policy == NONE:
-            part.fault = NoOffsetForPartition([part.key])
+            part.fail(NoOffsetForPartition([part.key]))
         elif self._policy == RESET_EARLIEST:
             part.reset = EARLIEST
         elif self._policy.startswith(BY_DURATION):
@@ -145,26 +158,46 @@ class Positions:
         """One error names all partitions without a committed offset."""
         without = [part for part in parts if isinstance(part.fault, NoOffsetForPartition)]
         for part in without:
-            part.fault = NoOffsetForPartition([one.key for one in without])
+            part.fail(NoOffsetForPartition([one.key for one in without]))
 
     def _failed(self, part: PartitionState, error: Exception) -> None:
         if isinstance(error, ClientError) and not error.retriable:
-            part.fault = error
+            part.fail(error)
         else:
             logger.debug("cannot look up where to begin in %s-%d: %s", *part.key, error)
             self._again(time.monotonic())
 
     # -- resets
 
-    def _look_up_resets(self, resets: Mapping[PartitionState, int]) -> None:
+    def _look_up_resets(self, leader: int, resets: Mapping[PartitionState, int]) -> None:
         wanted = {part.key: timestamp for part, timestamp in resets.items()}
         versions = {part.key: (part, part.version) for part in resets}
         for part in resets:
             part.in_lookup = True
-        self._lane.run(
-            lambda cluster: reset_offsets(cluster, wanted, self._read_committed, self._request_s),
+        self._run(
+            leader,
+            lambda cluster, seconds: reset_offsets(cluster, wanted, self._read_committed, seconds),
+            "where to begin",
             lambda found, error: self._take_resets(versions, found, error),
         )
+
+    def _run(
+        self,
+        leader: int,
+        call: Callable[[Cluster, float], Any],
+        what: str,
+        then: Callable[[Any, Exception | None], Any],
+    ) -> None:
+        """Ask a leader, which delays nothing that another one is asked for."""
+        brokers = {
+            node: (broker.host, broker.port) for node, broker in self._metadata.brokers.items()
+        }
+
+        def informed(cluster: Cluster, seconds: float) -> Any:
+            cluster.know(brokers)
+            return call(cluster, seconds)
+
+        self._lanes.of(leader).run(informed, what, self._request_s, then)
 
     def _take_resets(
         self,
@@ -180,14 +213,14 @@ class Positions:
                 self._metadata.want()
                 self._failed(part, error or ClientError(f"no offset of {key[0]}-{key[1]}"))
                 continue
-            part.seek(found[key].offset)
+            part.move(found[key].offset, found[key].leader_epoch)
             logger.debug("reading %s-%d from offset %d", *key, found[key].offset)
         self._fetcher.changed = True
 
     def out_of_range(self, part: PartitionState, error: OffsetOutOfRange) -> None:
         """The log does not have the position of a partition (any more)."""
         if self._policy == NONE:
-            part.fault = error
+            part.fail(error)
             return
         logger.info("%s; continuing by auto.offset.reset=%s", error, self._policy)
         part.look_up(None)
@@ -197,60 +230,135 @@ class Positions:
     # -- truncation (KIP-320)
 
     def compare(self, parts: Iterable[PartitionState]) -> None:
-        """Whether the logs of new leaders have what was read of these partitions."""
-        wanted: dict[Key, Epochs] = {}
-        versions = {}
+        """The logs of new leaders may lack what was read of these partitions."""
         for part in parts:
-            if part.position is None or part.epoch < 0 or part.leader == NO_NODE:
-                continue
-            part.validating = True
-            wanted[part.key] = part.epoch, part.leader_epoch
-            versions[part.key] = part, part.version
-        if wanted:
-            self._lane.run(
-                lambda cluster: epoch_ends(cluster, wanted, self._request_s),
-                lambda found, error: self._take_ends(versions, wanted, found, error),
+            if part.position is not None:
+                part.validating = True
+                self.missing = True
+
+    def _is_to_compare(self, part: PartitionState, now: float) -> bool:
+        """Whether the leader can be asked now; where nobody can tell, the position is trusted."""
+        if part.epoch < 0 or (part.leader != NO_NODE and part.leader_epoch < 0):
+            self._compared(part)
+            return False
+        if part.leader != NO_NODE and part.leader_epoch >= part.epoch:
+            self._old_since.pop(part, None)
+            return True
+        # A leader older than the record does not know what is asked.
+        parts = self._fetcher.parts
+        self._old_since = {
+            one: at for one, at in self._old_since.items() if parts.get(one.key) is one
+        }
+        if now - self._old_since.setdefault(part, now) >= _OLD_LEADER_S and part.leader != NO_NODE:
+            logger.warning(
+                "the leader of %s-%d is of epoch %d, and the position of epoch %d: not compared",
+                *part.key,
+                part.leader_epoch,
+                part.epoch,
             )
+            self._compared(part)
+            return False
+        self._metadata.want()
+        self._again(now)
+        return False
+
+    def _compared(self, part: PartitionState) -> None:
+        """What was fetched of it may be returned."""
+        part.validating = False
+        self._old_since.pop(part, None)
+        self._fetcher.sets.resumed()
+
+    def _ask_ends(self, leader: int, parts: list[PartitionState]) -> None:
+        asked = {part.key: _Asked(part) for part in parts}
+        wanted = {part.key: (part.epoch, part.leader_epoch) for part in parts}
+        for part in parts:
+            part.in_lookup = True
+        self._run(
+            leader,
+            lambda cluster, seconds: epoch_ends(cluster, leader, wanted, seconds),
+            "ends of leader epochs",
+            lambda found, error: self._take_ends(asked, found, error),
+        )
 
     def _take_ends(
         self,
-        versions: Mapping[Key, tuple[PartitionState, int]],
-        wanted: Mapping[Key, Epochs],
-        found: Mapping[Key, tuple[int, int]] | None,
+        asked: Mapping[Key, _Asked],
+        found: Mapping[Key, EpochEnd] | None,
         error: Exception | None,
     ) -> None:
-        again = []
-        for key, (part, version) in versions.items():
-            if part.version != version or part.position is None:
-                continue
-            part.validating = False
-            if part.leader_epoch != wanted[key][1] or (found is None and error is not None):
-                if not isinstance(error, UnsupportedByBroker):
-                    again.append(part)
-                continue
-            if found is None or key not in found:
-                continue
-            epoch, end = found[key]
-            if end < 0 or epoch < 0:
-                self._truncated(part, -1)
-            elif end < part.position:
-                self._truncated(part, end)
-        if again:
-            logger.debug("cannot compare positions with the logs of new leaders: %s", error)
-            self._metadata.want()
-            self.compare(again)
+        self.missing = True
+        for key, question in asked.items():
+            part = question.part
+            if part.version != question.version:
+                continue  # it has another position, about which something else is asked
+            part.in_lookup = False
+            end = (found or {}).get(key)
+            if isinstance(error, UnsupportedByBroker):
+                self._compared(part)
+            elif not question.is_of(part) or end is None or end.is_to_be_asked_again:
+                logger.debug("cannot compare %s-%d with its leader: %s", *key, error or end)
+                self._metadata.want()
+                self._again(time.monotonic())
+            elif end.error is not None:
+                part.fail(end.error)
+            elif end.epoch < 0 or end.offset < 0:
+                self._truncated(part, -1, -1)
+            elif end.offset < (part.position or 0):
+                self._truncated(part, end.offset, end.epoch)
+            else:
+                self._compared(part)
         self._fetcher.changed = True
 
-    def _truncated(self, part: PartitionState, end: int) -> None:
+    def _truncated(self, part: PartitionState, end: int, epoch: int) -> None:
         assert part.position is not None
         error = LogTruncated(*part.key, part.position, part.log_start_offset or 0, end)
         if self._policy == NONE:
-            part.fault = error
+            part.fail(error)
         elif end < 0:
             self.out_of_range(part, error)
         else:
             logger.warning("%s: the log was truncated; continuing at offset %d", error, end)
-            part.seek(end)
+            part.move(end, epoch)
+
+
+class EpochEnd(NamedTuple):
+    """epoch: the largest one up to that asked for. offset: its end. Both -1: not in the log."""
+
+    epoch: int
+    offset: int
+    error: RejectedError | None = None
+
+    @property
+    def is_to_be_asked_again(self) -> bool:
+        return self.error is not None and self.error.retriable
+
+
+class _Asked:
+    """What a leader was asked about a partition."""
+
+    __slots__ = ("epoch", "leader", "leader_epoch", "part", "position", "version")
+
+    def __init__(self, part: PartitionState) -> None:
+        self.part = part
+        self.version = part.version
+        self.position, self.epoch = part.position, part.epoch
+        self.leader, self.leader_epoch = part.leader, part.leader_epoch
+
+    def is_of(self, part: PartitionState) -> bool:
+        """Whether the answer is about where the partition is now."""
+        return (self.position, self.epoch, self.leader, self.leader_epoch) == (
+            part.position,
+            part.epoch,
+            part.leader,
+            part.leader_epoch,
+        )
+
+
+def _by_leader(parts: Iterable[PartitionState]) -> dict[int, list[PartitionState]]:
+    found: dict[int, list[PartitionState]] = defaultdict(list)
+    for part in parts:
+        found[part.leader].append(part)
+    return found
 
 
 def reset_offsets(
@@ -267,32 +375,15 @@ def reset_offsets(
 
 
 def epoch_ends(
-    cluster: Cluster, wanted: Mapping[Key, Epochs], deadline: float
-) -> dict[Key, tuple[int, int]]:
-    """Where leader epochs end: the largest epoch up to the one asked for, and its end offset, -1
-    where that is not known. Partitions with an error are left out. Raises ClientError.
-    """
+    cluster: Cluster, leader: int, wanted: Mapping[Key, Epochs], deadline: float
+) -> dict[Key, EpochEnd]:
+    """Where leader epochs end. One attempt. Raises ClientError."""
     retry = cluster.retry("ends of leader epochs", deadline)
-    by_leader: dict[int, dict[Key, Epochs]] = defaultdict(dict)
-    for key, epochs in wanted.items():
-        _, leader = cluster.leader(*key, retry)
-        by_leader[leader][key] = epochs
-    found: dict[Key, tuple[int, int]] = {}
-    for leader, rows in by_leader.items():
-        connection = cluster.connection(leader, retry)
-        if connection.version_of(ApiKey.OFFSET_FOR_LEADER_EPOCH) < _FIRST_OF_CONSUMERS:
-            raise UnsupportedByBroker(connection.address, "OffsetForLeaderEpoch of consumers")
-        found.update(_ask_ends(connection, rows, retry.step(cluster.request_timeout)))
-    for topic, _ in wanted.keys() - found.keys():
-        cluster.forget_topic(topic)
-    return found
-
-
-def _ask_ends(
-    connection: Connection, rows: Mapping[Key, Epochs], deadline: float
-) -> dict[Key, tuple[int, int]]:
+    connection = cluster.connection(leader, retry)
+    if connection.version_of(ApiKey.OFFSET_FOR_LEADER_EPOCH) < _FIRST_OF_CONSUMERS:
+        raise UnsupportedByBroker(connection.address, "OffsetForLeaderEpoch of consumers")
     by_topic: dict[str, list[Any]] = defaultdict(list)
-    for (topic, partition), (epoch, leader_epoch) in rows.items():
+    for (topic, partition), (epoch, leader_epoch) in wanted.items():
         by_topic[topic].append(
             OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
                 partition=partition, current_leader_epoch=leader_epoch, leader_epoch=epoch
@@ -305,10 +396,13 @@ def _ask_ends(
             for name, parts in by_topic.items()
         ],
     )
-    response = connection.call(request, deadline)
-    return {
-        (topic.topic, row.partition): (row.leader_epoch, row.end_offset)
-        for topic in response.topics
-        for row in topic.partitions
-        if not row.error_code
-    }
+    response = connection.call(request, retry.step(cluster.request_timeout))
+    found = {}
+    for topic in response.topics:
+        for row in topic.partitions:
+            error = None
+            if row.error_code:
+                what = f"the end of a leader epoch of {topic.topic}-{row.partition}"
+                error = RejectedError(row.error_code, what)
+            found[topic.topic, row.partition] = EpochEnd(row.leader_epoch, row.end_offset, error)
+    return found

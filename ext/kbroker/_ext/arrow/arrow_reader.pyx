@@ -247,6 +247,11 @@ cdef class ArrowReader:
         return min(self._cursor.next_offset, self._cursor.end)
 
     @property
+    def leader_epoch(self) -> int:
+        """Of the last batch that was read or skipped, -1 if it has none."""
+        return self._cursor.leader_epoch
+
+    @property
     def done(self) -> bool:
         """Whether the whole range has been read."""
         return self._cursor.next_offset >= self._cursor.end

@@ -180,11 +180,12 @@ cdef class Forwarder:
             reader._stop_at_damage()
         else:
             reader.position = max(reader.position, reader._cursor.next_offset)  # what was skipped
+            reader.leader_epoch = reader._cursor.leader_epoch
         return False
 
     cdef void _opened(self, RecordReader reader) noexcept nogil:
         reader._open = True
-        reader.leader_epoch = reader._cursor._info.partition_leader_epoch if reader._cursor.run.magic == 2 else -1
+        reader.leader_epoch = reader._cursor.leader_epoch
         self._fresh = reader._cursor.run.magic == 2 and self._may_be_whole(&reader._cursor._info, reader.position)
 
     # -- without the GIL
@@ -274,7 +275,7 @@ cdef class Forwarder:
         self.records += info.record_count
         self.whole_records += info.record_count
         self.bytes += info.batch_length + BATCH_LENGTH_END
-        reader.leader_epoch = info.partition_leader_epoch
+        reader.leader_epoch = reader._cursor.leader_epoch
         reader._cursor.run.next_offset = info.base_offset + info.last_offset_delta + 1
         reader._cursor.finish_run()
         reader._open = False

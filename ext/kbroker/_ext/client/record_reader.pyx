@@ -130,8 +130,9 @@ cdef class RecordReader:
             return False
         if status != RUN_READY:
             self.position = max(self.position, self._cursor.next_offset)  # what was skipped
+            self.leader_epoch = self._cursor.leader_epoch
             return False
-        self.leader_epoch = self._cursor._info.partition_leader_epoch if self._cursor.run.magic == 2 else -1
+        self.leader_epoch = self._cursor.leader_epoch
         self._open = True
         return True
 

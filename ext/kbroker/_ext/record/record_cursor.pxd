@@ -196,6 +196,7 @@ cdef class RecordCursor:
         Run run                       # opened by next_run or open_run
         int64_t next_offset           # everything below has been read or skipped; ignore rows below it
         int64_t end                   # of the range, exclusive
+        int32_t leader_epoch          # of the batch that next_run has opened or skipped last, -1 if it has none
         Damage damage
         int64_t damaged_at            # offset
         int64_t batches               # opened so far

@@ -79,6 +79,7 @@ cdef class RecordCursor:
     def __cinit__(self, int64_t start, int64_t end, int64_t decompressed_max, bint check_crcs):
         self.next_offset = start
         self.end = end
+        self.leader_epoch = -1
         self._decompressed_max = decompressed_max
         self._check_crcs = check_crcs
         self._loaded = False
@@ -198,6 +199,7 @@ cdef class RecordCursor:
             return RUN_NONE
         if self._check_crcs and check_crc(p, info) != BATCH_OK:
             return self._damaged(DAMAGE_CRC, info.base_offset)
+        self.leader_epoch = info.partition_leader_epoch
         if aborted or info.attributes & ATTRIBUTE_CONTROL or info.record_count == 0:
             self.next_offset = last + 1
             return RUN_NONE
@@ -327,6 +329,7 @@ cdef class RecordCursor:
     # The common part of opening a message and a set in a wrapper.
     cdef void _open_messages(self) noexcept nogil:
         cdef Run* run = &self.run
+        self.leader_epoch = -1
         run.left = 0
         run.previous_offset = -1
         run.magic = self._wrapper.magic

@@ -1,0 +1,139 @@
+"""What a consumer has fetched and not yet returned, in the order of its arrival, and which of its
+partitions cannot be read.
+
+In the thread that polls.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from kbroker.client.consumer.partitions import FetchedSet, PartitionState
+from kbroker.client.errors import (
+    ClientError,
+    CorruptRecords,
+    DeserializationFailed,
+    NoOffsetForPartition,
+    OffsetOutOfRange,
+)
+from kbroker.client.offsets import TopicPartition as Key
+
+# Only another position helps.
+_STAYS = (OffsetOutOfRange, NoOffsetForPartition, CorruptRecords)
+# How often `poll` says that a partition cannot be read; meanwhile it returns records of others.
+_FAULT_AGAIN_S = 1.0
+
+
+class FetchedSets:
+    """parts: the assigned partitions. released: called when a set needs no room any more. changed:
+    called when something may be fetched that was not before.
+    """
+
+    def __init__(
+        self,
+        parts: Mapping[Key, PartitionState],
+        released: Callable[[FetchedSet], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self._parts = parts
+        self._released = released
+        self._changed = changed
+        self._ready: deque[FetchedSet] = deque()
+        self._set_aside: list[FetchedSet] = []  # of partitions that are not to be returned now
+        self.faults: dict[Key, PartitionState] = {}  # see PartitionState
+
+    def add(self, found: FetchedSet) -> None:
+        """It has arrived."""
+        self._ready.append(found)
+
+    def drop_stale(self) -> None:
+        """Forget what was set aside and is of no use any more."""
+        if self._set_aside:
+            self._set_aside = [
+                one for one in self._set_aside if not one.stale and self._has(one.part)
+            ]
+
+    def clear(self) -> None:
+        self._ready.clear()
+        self._set_aside.clear()
+
+    def _has(self, part: PartitionState) -> bool:
+        return self._parts.get(part.key) is part
+
+    def take(self) -> FetchedSet | None:
+        """The set to read from next, in the order of their arrival; ``done_with`` it at its end."""
+        while self._ready:
+            found = self._ready[0]
+            part = found.part
+            if found.stale or not self._has(part):
+                self._drop_first()
+            elif not part.may_return:
+                self._set_aside.append(self._ready.popleft())
+                self._released(found)
+            else:
+                return found
+        return None
+
+    def done_with(self, found: FetchedSet) -> None:
+        """It is read, or is not to be read."""
+        assert self._ready[0] is found
+        self._drop_first()
+
+    def _drop_first(self) -> None:
+        found = self._ready.popleft()
+        self._released(found)
+        if found.loaded and not found.stale and found.part.reader is not None:
+            found.part.reader.unload()
+        found.records = None
+
+    def stop(self, found: FetchedSet, error: ClientError) -> None:
+        """The next record of the set that is read from cannot be read, and ``poll`` says so now."""
+        part = found.part
+        if isinstance(error, DeserializationFailed):
+            part.fail(error)  # the set is set aside, and the record is tried again
+        else:
+            part.stop(error)
+            self._drop_first()
+        part.fault_due = time.monotonic() + _FAULT_AGAIN_S
+
+    def resumed(self) -> None:
+        """Sets that were set aside are read again, before others."""
+        self._ready.extendleft(reversed(self._set_aside))
+        self._set_aside.clear()
+        self._changed()
+
+    def fault(self, only: PartitionState | None = None) -> ClientError | None:
+        """Why a partition (or ``only`` this one) cannot be read, if that is to be said now.
+
+        Each is said once, after the records before it, and again each second. What time may mend is
+        tried again.
+        """
+        if not self.faults:
+            return None
+        now = time.monotonic()
+        for part in list(self.faults.values()):
+            fault = part.fault
+            if fault is None or part.paused or (only is not None and part is not only):
+                continue
+            if now < part.fault_due:
+                continue
+            if isinstance(fault, DeserializationFailed):
+                part.clear_fault()
+                self.resumed()
+                continue
+            if self._is_behind(part):
+                continue
+            part.fault_due = now + _FAULT_AGAIN_S
+            if not isinstance(fault, _STAYS):
+                part.clear_fault()  # it may be allowed by now
+                self._changed()
+            return fault
+        return None
+
+    def _is_behind(self, part: PartitionState) -> bool:
+        """Whether records before what is wrong with a partition are still to be returned."""
+        return any(
+            found.part is part and not found.stale for found in (*self._ready, *self._set_aside)
+        )
