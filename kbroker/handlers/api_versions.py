@@ -39,6 +39,9 @@ FEATURES = {
 # unstable.api.versions.enable is set, and served anyway.
 UNSTABLE = {int(ApiKey.INIT_PRODUCER_ID): 6}
 
+# Announced to connections that are made while a subscription asks for metrics.
+TELEMETRY = frozenset({int(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS), int(ApiKey.PUSH_TELEMETRY)})
+
 ENCODED = "encoded ApiVersions"  # in ``ClusterImage.derived``, with a version: a response's body
 
 # COMPAT: Kafka's rules for a client's name and version; clients fall back to version 0 or close.
@@ -92,11 +95,16 @@ def everything(ctx: RequestContext) -> ApiVersionsResponse:
 def announced_to_clients(ctx: RequestContext) -> Iterator[tuple[int, int, int]]:
     """Like ``announced``, without versions in development unless they are enabled, and without what
     is not served in a cluster.
+
+    COMPAT: Kafka announces telemetry where somebody takes it. librdkafka tells of it in a line.
     """
+    wants_metrics = bool(ctx.image.client_metrics)
     in_cluster = ctx.config.uses_zookeeper
     has_unstable = ctx.config["unstable.api.versions.enable"]
     for key, first, last in announced():
         if in_cluster and key in HANDLERS and HANDLERS[key].alone:
+            continue
+        if key in TELEMETRY and not wants_metrics:
             continue
         unstable = UNSTABLE.get(key)
         yield key, first, last if has_unstable or unstable is None else min(last, unstable - 1)

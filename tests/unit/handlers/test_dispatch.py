@@ -15,6 +15,7 @@ from kbroker import handlers
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers import registry
+from kbroker.handlers.api_versions import TELEMETRY
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey, request_class, response_class
 from kbroker.protocol.header import encode_request_header
@@ -174,10 +175,26 @@ def test_api_versions_lists_what_is_served_and_nothing_else(
     assert listed[ApiKey.PRODUCE] == (0, 13)
     assert listed[ApiKey.FETCH] == (0, 18)
     assert listed[ApiKey.METADATA] == (0, 13)
-    assert set(listed) == set(registry.HANDLERS) | {ApiKey.PRODUCE, ApiKey.FETCH}
+    assert set(listed) == (set(registry.HANDLERS) | {ApiKey.PRODUCE, ApiKey.FETCH}) - TELEMETRY
     assert listed[ApiKey.JOIN_GROUP] == (0, 9)
     assert listed[ApiKey.INIT_PRODUCER_ID] == (0, 5), "6 is in development in Kafka 4.3"
-    assert listed[ApiKey.PUSH_TELEMETRY] == (0, 0)
+
+
+def test_api_versions_lists_telemetry_while_somebody_asks_for_metrics(
+    process: NetworkProcess,
+) -> None:
+    """librdkafka tells of it at the start of every program, and Java asks every few minutes."""
+
+    def listed() -> set[int]:
+        response = process.ask(minimal_request(ApiKey.API_VERSIONS), 4)
+        return {each.api_key for each in response.api_keys} & TELEMETRY
+
+    assert listed() == set()
+    process.apply(client_metrics={"rates": {"metrics": "*"}})
+    assert listed() == TELEMETRY
+    process.apply(client_metrics={"rates": None})
+    assert listed() == set()
+
 
 
 def test_api_versions_lists_what_is_in_development_if_asked_to() -> None:
