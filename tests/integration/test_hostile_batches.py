@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from fault.wire_client import WireClient, batch_of
+from fault.wire_client import WireClient, batch_of, produce_request
 from hostile_harness import MIB, GoodClient, nothing_dies
 from support.pace import hold
 
@@ -86,7 +86,9 @@ def flipped(position: int) -> Callable[[bytes], bytes]:
 CORRUPTIONS: dict[str, Callable[[bytes], bytes]] = {
     "cut in its header": lambda batch: batch[:40],
     "cut in its records": lambda batch: batch[:-3],
-    "bytes behind it": lambda batch: batch + b"\0" * 5,
+    "zeros behind it": lambda batch: batch + b"\0" * 12,
+    "another one behind it": lambda batch: batch * 2,
+    "empty": lambda batch: b"",
     "nothing but zeros": lambda batch: bytes(len(batch)),
     "checksum": flipped(17),
     "record flipped": flipped(HEADER_BYTES + 5),
@@ -126,6 +128,48 @@ def test_corrupt_batch_fails_its_partition_only(
     assert [answers[0].base_offset, answers[2].base_offset] == [ends[0], ends[2]]
     assert answers[1].base_offset == -1
     assert client.offset(TOPIC, 1, -1) == ends[1]
+
+
+# What Kafka 3.9.1 and 4.3.0 answer, measured beside them: a client sends again what is corrupt.
+RECORD_SETS: dict[str, tuple[Callable[[bytes], bytes], int]] = {
+    "nothing": (lambda batch: b"", 87),
+    "1 byte": (lambda batch: b"\0", 87),
+    "11 zeros": (lambda batch: bytes(11), 87),
+    "12 zeros": (lambda batch: bytes(12), 2),
+    "61 zeros": (lambda batch: bytes(61), 2),
+    "61 bytes ff": (lambda batch: b"\xff" * 61, 2),
+    **{f"cut at {n}": (lambda batch, n=n: batch[:n], 87) for n in (16, 17, 40, 61, -1)},
+    **{f"{n} zeros behind it": (lambda batch, n=n: batch + bytes(n), 0) for n in (3, 11)},
+    "12 zeros behind it": (lambda batch: batch + bytes(12), 2),
+    "two": (lambda batch: batch * 2, 87),
+    **{f"two, cut at {n}": (lambda batch, n=n: batch + batch[:n], 0) for n in (16, 17, 40, -1)},
+    "another format behind it": (lambda batch: batch + patched(">b", 16, 1)(batch), 87),
+    "no format behind it": (lambda batch: batch + patched(">b", 16, 5)(batch), 2),
+    "no length behind it": (lambda batch: batch + patched(">i", 8, 10)(batch), 2),
+    "length 48": (patched(">i", 8, 48), 2),
+    "length 1000": (patched(">i", 8, 1000), 87),
+    "format 1": (patched(">b", 16, 1), 87),
+    "format 5": (patched(">b", 16, 5), 2),
+    "format 5, cut": (lambda batch: patched(">b", 16, 5)(batch)[:40], 2),
+}  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("version", [3, 8, 9, 12])
+def test_record_set_is_taken_up_to_its_last_whole_batch(client: WireClient, version: int) -> None:
+    good = batch_of([b"x"])
+    for name, (change, code) in RECORD_SETS.items():
+        end = client.offset(TOPIC, 1, -1)
+        request = produce_request(TOPIC, {1: change(good)})
+        (response,) = client.call(request, version).responses[0].partition_responses
+        assert (response.error_code, client.offset(TOPIC, 1, -1)) == (code, end + (code == 0)), name
+
+
+def test_bytes_behind_a_transactional_batch_hide_nothing(client: WireClient) -> None:
+    """What is appended is what was checked: a batch of a transaction needs the right to it."""
+    batch = patched(">h", 21, 0x10)(batch_of([b"x"]))
+    for data in (batch, batch + b"\0"):
+        response = client.produce(TOPIC, {1: data})[1]
+        assert response.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def test_wrong_checksum_is_called_corrupt(client: WireClient) -> None:

@@ -226,8 +226,9 @@ def test_corrupt_message_fails_its_partition_only(client: WireClient, topic: str
     bomb = message_bytes(0, OldMessage(0, -1, None, compress(GZIP, bytes(80 << 20)), GZIP))
     for bad, error in (
         (good[:-1] + b"?", ErrorCode.CORRUPT_MESSAGE),
-        (good[:-1], ErrorCode.CORRUPT_MESSAGE),
-        (good[:20], ErrorCode.CORRUPT_MESSAGE),
+        (good[:20], ErrorCode.INVALID_RECORD),
+        (b"", ErrorCode.INVALID_RECORD),
+        (good + bytes(12), ErrorCode.CORRUPT_MESSAGE),
         (nested, ErrorCode.INVALID_RECORD),
         (bomb, ErrorCode.MESSAGE_TOO_LARGE),
     ):
@@ -236,6 +237,16 @@ def test_corrupt_message_fails_its_partition_only(client: WireClient, topic: str
         assert (ErrorCode(first.error_code), first.base_offset) == (error, -1)
         assert second.error_code == 0
     assert client.offset(topic, 0, -1) == 0
+
+
+def test_what_follows_the_last_whole_message_is_ignored(client: WireClient, topic: str) -> None:
+    """As Kafka 3.9 does."""
+    good = set_bytes(0, MESSAGES)
+    for tail in (b"\0" * 3, b"\0" * 11, good[:17], good[:20]):
+        assert produce(client, topic, good + tail, 0).error_code == 0
+    assert client.offset(topic, 0, -1) == 4 * len(MESSAGES)
+    assert produce(client, topic, good[:-1], 0).error_code == 0
+    assert client.offset(topic, 0, -1) == 5 * len(MESSAGES) - 1
 
 
 def test_random_message_sets_harm_nobody(broker: Broker, client: WireClient, topic: str) -> None:

@@ -196,7 +196,6 @@ def test_api_versions_lists_telemetry_while_somebody_asks_for_metrics(
     assert listed() == set()
 
 
-
 def test_api_versions_lists_what_is_in_development_if_asked_to() -> None:
     process = NetworkProcess(unstable_api_versions_enable="true")
     response = process.ask(minimal_request(ApiKey.API_VERSIONS), 4)

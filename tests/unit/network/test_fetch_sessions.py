@@ -271,6 +271,25 @@ def test_session_on_a_topic_recreated_responds_by_name_but_not_by_id(bench, vers
     assert len(partition.records) == (0 if code else 100)
 
 
+@pytest.mark.parametrize("version", [12, 13, 18])
+def test_deleted_topic_that_a_session_knew_is_unknown_by_its_name(bench, version):
+    """As Kafka 3.9 and 4.3 answer by topic id, too: the session has resolved it."""
+    bench.log()
+    session = open_session(bench, {("t", 0): 0}, version)
+    bench.engine.remove_topic("t")
+
+    response = go_on(bench, session, 1, version=version)
+
+    assert bench.only(response).error_code == 3
+
+
+def test_topic_id_that_nobody_knew_is_unknown(bench):
+    bench.log()
+    bench.ids["t"] = bytes(range(1, 17))
+
+    assert bench.only(bench.fetch([(("t", 0), 0)], version=13)).error_code == 100
+
+
 def test_deleted_topic_is_unknown_once_per_partition_and_can_be_forgotten(bench):
     bench.topic("t", 2)
     session = open_session(bench, {("t", 0): 0, ("t", 1): 0})

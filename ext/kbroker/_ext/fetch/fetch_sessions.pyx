@@ -152,8 +152,10 @@ cdef class FetchSession:
         if not self.may_read(topic):
             entry.error = TOPIC_AUTHORIZATION_FAILED
         elif not topic.alive:
-            if self.by_id:
-                entry.error = INCONSISTENT_TOPIC_ID if topic.name in registry.by_name else UNKNOWN_TOPIC_ID
+            if self.by_id and topic.name is None:
+                entry.error = UNKNOWN_TOPIC_ID
+            elif self.by_id and topic.name in registry.by_name:
+                entry.error = INCONSISTENT_TOPIC_ID
         elif 0 <= entry.index < topic.partition_count:
             entry.slot = topic.slots[entry.index]
             entry.slot_incarnation = topic.incarnations[entry.index]

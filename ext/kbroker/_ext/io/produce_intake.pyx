@@ -42,6 +42,7 @@ from kbroker._ext.record.record_batch cimport (
     BATCH_PRODUCER_ID_AT,
     CODEC_ZSTD,
 )
+from kbroker._ext.record.record_set cimport whole_entries
 from kbroker._ext.shared.descriptors cimport ProduceResult
 from kbroker._ext.shared.log_figures cimport Written
 from kbroker._ext.shared.partition_table cimport (
@@ -117,11 +118,20 @@ cdef class ProduceIntake:
 
     cdef int take_one(self, int network_index, const ProduceDescriptor* d, int64_t now_ms) except -1:
         cdef int16_t error = self.descriptor_error(network_index, d)
+        cdef ProduceDescriptor whole
+        cdef Py_ssize_t taken
         cdef const uint8_t* batch
         if error == NOT_LEADER_OR_FOLLOWER and self.opening and self.early.keep(
             network_index, d, self.bases[network_index] + d.arena_offset
         ):
             return 0
+        if error == 0:
+            error = <int16_t>whole_entries(
+                d.api_version, self.bases[network_index] + d.arena_offset, d.size, &taken)
+            if error == 0:  # what follows the whole batch is not looked at
+                whole = d[0]
+                whole.size = <uint32_t>taken
+                d = &whole
         if error == 0 and d.size >= BATCH_HEADER_BYTES:
             batch = self.bases[network_index] + d.arena_offset
             # The header of a damaged batch is meaningless; append_one rejects it as damaged.

@@ -56,6 +56,7 @@ from kbroker._ext.record.record_batch cimport (
     BATCH_MAGIC_AT,
     BATCH_PRODUCER_ID_AT,
 )
+from kbroker._ext.record.record_set cimport whole_entries
 from kbroker._ext.shared.descriptors cimport MSG_PRODUCE, RESULT_APPENDED
 from kbroker._ext.shared.lane cimport LANE_ITEMS_MAX, Lane
 from kbroker._ext.sockets.requests cimport (
@@ -243,6 +244,7 @@ cdef class ProducePath:
             Topic ref = topic
             const uint8_t* records = NULL
             int32_t size = 0
+            Py_ssize_t taken
             ReadStatus status
         if read_i32(r, &part.partition) != READ_OK:
             raise ProduceDecodeError("truncated partition")
@@ -262,7 +264,7 @@ cdef class ProducePath:
             part.error_code = NOT_LEADER_OR_FOLLOWER
             return 0
         if size < (BATCH_HEADER_BYTES if request.api_version >= FIRST_WITH_TRANSACTIONAL_ID else MESSAGE_BYTES_MIN):
-            part.error_code = CORRUPT_MESSAGE
+            part.error_code = <int16_t>whole_entries(request.api_version, records, size, &taken) or CORRUPT_MESSAGE
             return 0
         part.slot_incarnation = <uint32_t>ref.incarnations[part.partition]
         part.records = records
