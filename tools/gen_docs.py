@@ -106,7 +106,8 @@ their stages, `log.format=json` the whole log written as JSON with an event for 
 
 A subscription asks clients to push their own metrics (KIP-714); Java's from 3.7 and librdkafka's
 from 2.5 do. `kafka-client-metrics.sh` and `kafka-configs.sh --entity-type client-metrics` set
-them, and
+them. It is announced to clients whose connection is made while there is a subscription; others ask
+for none until they connect again.
 
 ```
 kbroker config set client-metrics rates metrics=org.apache.kafka.producer. interval.ms=10000
