@@ -34,6 +34,10 @@ class LeaderElections:
         """Resolves when brokers have responded to all requests so far."""
         return self._writes.told()
 
+    def told_here(self) -> Pending[None]:
+        """As ``told``, of this broker alone."""
+        return self._writes.told_here()
+
     async def run(
         self, keys: Iterable[PartitionKey] | None, why: str, *, unclean: bool
     ) -> dict[PartitionKey, WireError | None]:

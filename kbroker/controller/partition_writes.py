@@ -71,6 +71,10 @@ class PartitionWrites:
         """Resolves when brokers have responded to all requests so far."""
         return self._controller.all_told()
 
+    def told_here(self) -> Pending[None]:
+        """As ``told``, of this broker alone."""
+        return self._controller.told_here()
+
     async def change(
         self, keys: Iterable[PartitionKey], decide: Decide, batch: Batch, why: str
     ) -> Changed:

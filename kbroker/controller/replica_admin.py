@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from kbroker.controller.duties import Duties
 from kbroker.controller.reassignments import resized
+from kbroker.controller.told import told_in_time
 from kbroker.controller.waiting import waiting
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.calls import (
@@ -37,17 +38,12 @@ class ReplicaAdmin:
             else [(row.topic, row.partition) for row in asked.partitions]
         )
         errors = await elections.elect(keys, unclean=asked.unclean)
-        if not all(errors.values()) and not await self._told(asked.within_ms):
+        if not all(errors.values()) and not await told_in_time(
+            elections.told_here(), elections.told(), asked.within_ms, self._sleep
+        ):
             late = WireError(ErrorCode.REQUEST_TIMED_OUT, "The brokers were not told in time.")
             errors = {key: error or late for key, error in errors.items()}
         return [result(*key, error) for key, error in errors.items()]
-
-    async def _told(self, within_ms: int) -> bool:
-        first: Pending[bool] = Pending()
-        self._duties.elections.told().then(lambda _: first.resolve(True))
-        if not first.done:
-            self._sleep(within_ms).then(lambda _: first.resolve(False))
-        return await first
 
     async def alter_reassignments(
         self, sender: Address, asked: AlterReassignments

@@ -1,12 +1,22 @@
-"""Requests to brokers without a response so far, and the callers that wait for responses."""
+"""Requests to brokers without a response so far, and the callers that wait for responses.
+
+A client's change is answered when this broker has it in time. The others are awaited as well, but
+not for long: one that is disconnected or stalled may not respond before its session expires.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
-from kbroker.ipc.pending import Pending
+from kbroker.ipc.pending import Pending, TooLate, within
+
+# How long to wait until other brokers know the changes. Kafka's controllers do not wait for them at
+# all.
+OTHERS_MS = 2_000
+
+Sleep = Callable[[int], Pending[None]]
 
 
 class Waiting(NamedTuple):
@@ -62,3 +72,22 @@ class Told:
             self._waiting.append(one)
         else:
             one.pending.resolve()
+
+
+async def told_in_time(
+    here: Pending[Any], everywhere: Pending[Any], within_ms: int, sleep: Sleep
+) -> bool:
+    """Whether this broker was told in time. Raises the error of either."""
+    if not await _ends(here, within_ms, sleep):
+        return False
+    await _ends(everywhere, min(within_ms, OTHERS_MS), sleep)
+    return True
+
+
+async def _ends(awaited: Pending[Any], within_ms: int, sleep: Sleep) -> bool:
+    """Whether it completes in time; otherwise it continues in the background."""
+    try:
+        await (awaited if awaited.done else within(awaited, sleep(max(0, within_ms))))
+    except TooLate:
+        return False
+    return True

@@ -17,6 +17,7 @@ from kbroker.controller.decisions import Decision
 from kbroker.controller.mutation_quotas import Asked, Mutations
 from kbroker.controller.state import Change, DeletionBegun, LogsDeleted, TopicCreated
 from kbroker.controller.store_failure import store_failure
+from kbroker.controller.told import told_in_time
 from kbroker.controller.topic_requests import (
     Creations,
     Deletions,
@@ -35,7 +36,7 @@ from kbroker.ipc.calls import (
     TopicResult,
     TopicToEnlarge,
 )
-from kbroker.ipc.pending import Pending, TooLate, run, within
+from kbroker.ipc.pending import Pending, run
 from kbroker.ipc.process_table import Address
 from kbroker.logcontext import RateLimit, Whole
 from kbroker.metastore.settled import Fenced
@@ -48,9 +49,6 @@ logger = logging.getLogger(__name__)
 FAILURES = (StoreFailed, StoreError, Fenced)
 # The time until a failed request to a broker or the store is retried.
 RETRY_MS = 5_000
-# How long to wait until other brokers know the changes. Kafka's controllers do not wait for them at
-# all.
-OTHERS_MS = 2_000
 
 Told = Pending[list[Completed]]
 
@@ -245,19 +243,36 @@ class TopicAdmin:
     # -- deletion ----------------------------------------------------------------------------
 
     async def delete_topics(self, sender: Address, asked: DeleteTopics) -> list[TopicResult]:
-        """Delete topics; for a topic id the result has the topic's name."""
+        """Delete topics; for a topic id the result has the topic's name.
+
+        A topic is deleted for clients when it has left the metadata. Its logs are waited for as
+        well, so that its name is free, but not for long, nor for those on brokers that are gone.
+        """
         mutations = self._mutations(asked)
-        results, names = await self._events.put(lambda: self._mark_deleted(asked, mutations))
+        results, names, told = await self._events.put(lambda: self._mark_deleted(asked, mutations))
         if not names:
             return mutations.told(results)
-        finished = run(self._finish_deletion(names, asked.asked_by))
-        if not await self._wait(finished, asked.within_ms):
+        waits = [name for name in names if self._missing([name])]
+        finished = run(self._finish_deletion([n for n in names if n not in waits], asked.asked_by))
+        if waits:
+            run(self._finish_deletion(waits, asked.asked_by)).then(_ended)
+        try:
+            is_told = await self._is_told(all_of([told, finished]), asked.within_ms)
+        except WireError as error:
+            if error.code != ErrorCode.NOT_CONTROLLER:
+                raise
+            is_told = True  # the next controller finishes what is marked
+        if not is_told:
             left = {name for name in names if self._state.topic(name)}
             results = [timed_out(r.name, r.topic_id) if r.name in left else r for r in results]
         return mutations.told(results)
 
-    async def _mark_deleted(self, asked: DeleteTopics, mutations: Mutations) -> Deletions:
-        """The results, and the names of the topics now marked for deletion."""
+    async def _mark_deleted(
+        self, asked: DeleteTopics, mutations: Mutations
+    ) -> tuple[list[TopicResult], list[str], Told]:
+        """The results, the names of the topics now marked for deletion, and the brokers' responses
+        to that.
+        """
         planned = Deletions([], [])
 
         def decide() -> Decision:
@@ -272,9 +287,9 @@ class TopicAdmin:
             results = [
                 r if r.error else failure(r.name, failed, r.topic_id) for r in planned.results
             ]
-            return Deletions(results, [])
-        self._controller.enter(decision.changes)
-        return planned
+            return results, [], done([])
+        told = self._controller.enter(decision.changes)
+        return planned.results, planned.names, told
 
     def _within_quota(self, planned: Deletions, mutations: Mutations) -> Deletions:
         """The deletions without those for which the client has to wait."""
@@ -425,21 +440,8 @@ class TopicAdmin:
         self.finish_deletions(names)
 
     async def _is_told(self, everywhere: Pending[Any], within_ms: int) -> bool:
-        """Whether this broker has the change in time. The others are awaited as well, but not for
-        long: a disconnected or stalled one may not respond before its session expires.
-        """
-        if not await self._wait(self._controller.told_here(), within_ms):
-            return False
-        await self._wait(everywhere, min(within_ms, OTHERS_MS))
-        return True
-
-    async def _wait(self, awaited: Pending[Any], within_ms: int) -> bool:
-        """Whether it completed in time; otherwise it continues in the background."""
-        try:
-            await (awaited if awaited.done else within(awaited, self._sleep(max(0, within_ms))))
-        except TooLate:
-            return False
-        return True
+        here = self._controller.told_here()
+        return await told_in_time(here, everywhere, within_ms, self._sleep)
 
 
 def names_of(asked: CreateTopics) -> list[str]:

@@ -343,6 +343,15 @@ class RequestContext:
         raise WireError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
+def bound_of(timeout_ms: int) -> int | None:
+    """The deadline of a call for a client's timeout; None, which is that of the operation, if the
+    client sets none.
+
+    COMPAT: kafka-go sends 0 for none. Kafka has no deadline for these at all with ZooKeeper.
+    """
+    return None if timeout_ms <= 0 else max(timeout_ms, CHANGE_MIN_MS)
+
+
 def check_epoch(asked: int, current: int) -> None:
     """Raise WireError unless a client knows the current leader epoch, or says none."""
     if 0 <= asked < current:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.context import RequestContext, bound_of
 from kbroker.handlers.registry import api
 from kbroker.handlers.support.requirements import on_cluster
 from kbroker.ipc.calls import (
@@ -44,7 +44,7 @@ async def handle_alter_partition_reassignments(
         for entry in topic.partitions
     ]
     asked = AlterReassignments(wanted, request.allow_replication_factor_change)
-    results = await ctx.controller(ALTER_REASSIGNMENTS, asked, request.timeout_ms)
+    results = await ctx.controller(ALTER_REASSIGNMENTS, asked, bound_of(request.timeout_ms))
     in_order = iter(results)
     responses = []
     async for topic in ctx.each(request.topics):
@@ -79,7 +79,8 @@ async def handle_list_partition_reassignments(
             async for topic in ctx.each(request.topics)
             for number in topic.partition_indexes
         ]
-    found = await ctx.controller(LIST_REASSIGNMENTS, ListReassignments(wanted), request.timeout_ms)
+    asked = ListReassignments(wanted)
+    found = await ctx.controller(LIST_REASSIGNMENTS, asked, bound_of(request.timeout_ms))
     cls = ListPartitionReassignmentsResponse
     topics: dict[str, list[Any]] = {}
     async for one in ctx.each(found):

@@ -224,6 +224,21 @@ def test_preferred_leaders_return(
 
 
 @pytest.mark.slow
+@WAYS
+def test_topic_with_replicas_on_a_dead_broker_is_deleted(
+    cluster: Cluster, tools: Tools, topic: str, way: str
+) -> None:
+    """The tool asks again when it waits for too long, and says then that there is no such topic."""
+    victim = next(number for number in (0, 1) if number != cluster.controller)
+    cluster.kill(victim)
+    try:
+        tools(way, TOPICS, "--delete", "--topic", topic)
+        wait_until(lambda: topic not in tools("broker", TOPICS, "--list").split(), 60, "it is gone")
+    finally:
+        cluster.start()
+
+
+@pytest.mark.slow
 def test_reassignment_to_a_broker_that_is_away_waits_and_is_cancelled(
     cluster: Cluster, tools: Tools, topic: str, write_json: Callable[[Any], str]
 ) -> None:

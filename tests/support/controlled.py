@@ -39,7 +39,9 @@ SETTINGS: dict[str, Any] = {
 
 
 class Controlled:
-    """``start`` elects the controller. ``answers``: the brokers' responses."""
+    """``start`` elects the controller. ``answers``: the brokers' responses. ``silent``: those
+    without.
+    """
 
     def __init__(self) -> None:
         self.ensemble = SimulatedEnsemble(1, Faults(delay_max_ms=5))
@@ -50,6 +52,7 @@ class Controlled:
         self.live: list[Mapping[int, Broker]] = []
         none = ControlResponse()
         self.answers: Callable[[int, ControlRequest], ControlResponse] = lambda *_: none
+        self.silent: set[int] = set()
         self.settings = dict(SETTINGS)
         self.deletions: list[str] = []  # that are to be finished
         self.configs: list[ConfigsChanged] = []
@@ -139,6 +142,8 @@ class Controlled:
 
     def send(self, broker_id: int, request: ControlRequest) -> Pending[ControlResponse]:
         self.sent.append((broker_id, request))
+        if broker_id in self.silent:
+            return Pending()
         return resolved(self.answers(broker_id, request))
 
     def set_live(self, brokers: Mapping[int, Broker]) -> None:

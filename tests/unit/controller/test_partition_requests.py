@@ -10,10 +10,12 @@ from support.controlled import Controlled
 from kbroker.cluster.control_requests import ControlResponse, LeaderAndIsr, StopReplica
 from kbroker.controller import shutdowns
 from kbroker.controller.isr_requests import LEAVING_MS
+from kbroker.controller.replica_admin import ReplicaAdmin
 from kbroker.controller.state import PartitionState
 from kbroker.errors import ErrorCode, WireError
-from kbroker.ipc.calls import IsrResult, WantedIsr
-from kbroker.ipc.pending import Pending
+from kbroker.ipc.calls import ElectLeaders, IsrResult, NamedPartition, WantedIsr
+from kbroker.ipc.pending import Pending, run
+from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.metastore import paths
 from kbroker.metastore.store import Operation
 
@@ -280,6 +282,22 @@ def test_preferred_replica_is_elected_where_it_can_be(cluster: Controlled) -> No
     assert code(cluster, 0, 4, [1, 0], 1, broker_id=1) is ErrorCode.NONE
     assert elect(cluster, None) == {KEY: None}
     assert cluster.stored() == (0, 5, [1, 0])
+
+
+def test_a_broker_that_says_nothing_holds_up_no_answer_for_long(cluster: Controlled) -> None:
+    """It is stalled, or dead while its session lasts; the leaders are elected all the same."""
+    shut_down(cluster, 0)
+    cluster.state.shutting_down.clear()
+    assert code(cluster, 0, 4, [1, 0], 1, broker_id=1) is ErrorCode.NONE
+    cluster.silent.add(2)
+    admin = ReplicaAdmin(cluster.duties, cluster.ensemble.sleep)
+    asked = ElectLeaders(False, [NamedPartition(*KEY)], 60_000)
+    began_ms = cluster.ensemble.now_ms
+
+    (result,) = done(cluster, run(admin.elect_leaders(Address(ProcessKind.NETWORK, 0), asked)))
+
+    assert result.error == ErrorCode.NONE
+    assert cluster.ensemble.now_ms - began_ms < 3_000
 
 
 def test_unclean_election_is_for_partitions_without_a_leader(cluster: Controlled) -> None:

@@ -8,6 +8,7 @@ import pytest
 from support.network_process import NetworkProcess
 
 from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc.calls import ALTER_REASSIGNMENTS
 from kbroker.ipc.process_table import Address
 from kbroker.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -114,6 +115,24 @@ class TestPartitionReassignments:
             (1, 0, None),
             (0, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no"),
         ]
+
+    @pytest.mark.parametrize(
+        ("timeout_ms", "deadline_ms"),
+        [(0, ALTER_REASSIGNMENTS.deadline_ms), (-1, ALTER_REASSIGNMENTS.deadline_ms),
+         (1, 1_000), (60_000, 60_000)],
+    )  # fmt: skip
+    def test_a_timeout_of_zero_is_no_bound(
+        self, process: NetworkProcess, timeout_ms: int, deadline_ms: int
+    ) -> None:
+        """kafka-go sends it: it got REQUEST_TIMED_OUT, and the move was made."""
+        process.set_response("alter_reassignments", lambda to, **_: [])
+        process.set_response("list_reassignments", lambda to, **_: [])
+
+        process.ask(AlterPartitionReassignmentsRequest(timeout_ms=timeout_ms), 1)
+        process.ask(ListPartitionReassignmentsRequest(timeout_ms=timeout_ms), 0)
+
+        deadlines = [deadline for _, name, deadline, _ in process.rpc.calls if "reassign" in name]
+        assert deadlines == [deadline_ms] * 2
 
     def test_other_brokers_name_no_partition(self, process: NetworkProcess) -> None:
         """A client asks for the controller then."""

@@ -1,0 +1,102 @@
+"""Topics are deleted while a broker with their replicas is gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kbroker.testing import Broker, wait_until
+from kbroker.testing.cluster import Cluster
+
+pytestmark = pytest.mark.integration
+
+TOOL = Path(__file__).resolve().parents[2] / "bin" / "kafka-topics.sh"
+PATIENCE_S = 60
+LEFT, OTHER = "left", "other"
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def victim(cluster: Cluster) -> int:
+    """The controller and another broker stay."""
+    return next(number for number in range(3) if number != cluster.controller)
+
+
+def admin_of(cluster: Cluster) -> AdminClient:
+    return AdminClient({"bootstrap.servers": cluster.bootstrap})
+
+
+def create(cluster: Cluster, victim: int) -> None:
+    others = [number for number in range(3) if number != victim]
+    topics = [
+        NewTopic(LEFT, 2, replica_assignment=[[others[0], victim], [victim, others[1]]]),
+        NewTopic(OTHER, 1, replica_assignment=[others]),
+    ]
+    admin = admin_of(cluster)
+    for outcome in admin.create_topics(topics).values():
+        outcome.result(PATIENCE_S)
+    cluster.wait_in_sync(LEFT)
+
+
+def tool(cluster: Cluster, *arguments: str) -> str:
+    """What our kafka-topics prints; it must exit with 0."""
+    bootstrap = ",".join(one.bootstrap for one in cluster.brokers if one.running)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        [TOOL, "--bootstrap-server", bootstrap, *arguments],
+        capture_output=True, text=True, timeout=120, env={**os.environ, "PATH": path},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def directories(broker: Broker) -> list[str]:
+    """Those of its logs that are not deleted; files go ``file.delete.delay.ms`` later."""
+    return sorted(path.name for path in broker.data_dir.glob(f"{LEFT}-[01]"))
+
+
+@pytest.mark.parametrize("moment", ["at once", "when its session has ended"])
+def test_a_deletion_is_answered_when_the_topic_has_left_the_metadata(
+    cluster: Cluster, victim: int, moment: str
+) -> None:
+    """A tool that waited for the dead replicas would time out, ask again and say that there is no
+    such topic.
+    """
+    create(cluster, victim)
+    cluster.kill(victim)
+    if moment != "at once":
+        cluster.wait_ready()
+
+    assert tool(cluster, "--delete", "--topic", LEFT) == ""
+    admin = admin_of(cluster)
+    admin.delete_topics([OTHER])[OTHER].result(PATIENCE_S)
+
+    assert not {LEFT, OTHER} & set(tool(cluster, "--list").split())
+    cluster.start()
+    wait_until(lambda: not any(map(directories, cluster.brokers)), PATIENCE_S, "logs are deleted")
+
+
+def test_a_stalled_broker_holds_up_no_deletion(cluster: Cluster, victim: int) -> None:
+    create(cluster, victim)
+    pids = [*cluster.brokers[victim].pids.values(), cluster.brokers[victim].pid]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        assert tool(cluster, "--delete", "--topic", LEFT) == ""
+        assert LEFT not in tool(cluster, "--list").split()
+    finally:
+        for pid in reversed(pids):
+            os.kill(pid, signal.SIGCONT)
+    wait_until(lambda: not any(map(directories, cluster.brokers)), PATIENCE_S, "logs are deleted")
