@@ -31,17 +31,24 @@ def check(result: Any, what: str) -> None:
         raise RejectedError(result.error_code, what, getattr(result, "error_message", None))
 
 
-def ask_controller(cluster: Cluster, request: Message, what: str, codes_of: Any) -> Any:
+def ask_controller(
+    cluster: Cluster,
+    request: Message | Callable[[Connection], Message],
+    what: str,
+    codes_of: Any,
+) -> Any:
     """Ask the controller, until it responds without a retriable error. The request may be
     executed twice.
 
-    codes_of: the error codes in a response.
+    request: itself, or what makes it for a connection, whose versions may decide. codes_of: the
+    error codes in a response.
     """
     retry = cluster.retry(what)
     while True:
         try:
             connection = cluster.connection(controller(cluster, retry), retry)
-            response = connection.call(request, retry.step(cluster.request_timeout))
+            asked = request if isinstance(request, Message) else request(connection)
+            response = connection.call(asked, retry.step(cluster.request_timeout))
             for code in codes_of(response):
                 if is_moved_or_retriable(code):
                     raise RejectedError(code, what)

@@ -6,11 +6,16 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from kbroker.client.cluster import Cluster
+from kbroker.client.connection import Connection
 from kbroker.client.controller_calls import ask_controller
 from kbroker.client.errors import RejectedError
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.message import Message
 
 # WIRE: how a level may change.
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+# Before this version a flag allows a downgrade.
+_FIRST_WITH_TYPES = 1
 
 
 class Features(NamedTuple):
@@ -45,25 +50,23 @@ def update_features(
     """Set the levels of features, 0 to disable one; the error of each. From Kafka 3.3 all or none
     are changed.
 
-    change: UPGRADE, SAFE_DOWNGRADE or UNSAFE_DOWNGRADE.
+    change: UPGRADE, SAFE_DOWNGRADE or UNSAFE_DOWNGRADE; Kafka 2.7 to 3.2 knows one downgrade.
     """
     from kbroker.protocol.messages.update_features import UpdateFeaturesRequest as Request
 
-    updates = [
-        Request.FeatureUpdateKey(
-            feature=name,
-            max_version_level=level,
-            upgrade_type=change,
-            allow_downgrade=change != UPGRADE,
+    def asked(connection: Connection) -> Message:
+        has_types = connection.version_of(ApiKey.UPDATE_FEATURES) >= _FIRST_WITH_TYPES
+        how = {"upgrade_type": change} if has_types else {"allow_downgrade": change != UPGRADE}
+        return Request(
+            timeout_ms=int(cluster.request_timeout * 1000),
+            feature_updates=[
+                Request.FeatureUpdateKey(feature=name, max_version_level=level, **how)
+                for name, level in levels.items()
+            ],
+            validate_only=validate_only,
         )
-        for name, level in levels.items()
-    ]
-    request = Request(
-        timeout_ms=int(cluster.request_timeout * 1000),
-        feature_updates=updates,
-        validate_only=validate_only,
-    )
-    response = ask_controller(cluster, request, "update features", lambda found: [found.error_code])
+
+    response = ask_controller(cluster, asked, "update features", lambda found: [found.error_code])
     results: dict[str, RejectedError | None] = dict.fromkeys(levels)
     if response.error_code:
         message = response.error_message

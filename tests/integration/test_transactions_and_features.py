@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from support.zookeeper import skip_without_zookeeper
 
 from kbroker.cli.kafka import table
 from kbroker.client import KafkaProducer
 from kbroker.client.cluster import Cluster
 from kbroker.client.transaction_admin import describe_producers, list_transactions
 from kbroker.testing import Broker
+from kbroker.testing import Cluster as Zookeepers
 
 pytestmark = pytest.mark.integration
 
@@ -136,3 +138,37 @@ def test_features_are_described_and_one_is_not_changed(tool: Run) -> None:
     assert (code, len(lines)) == (1, 1)
     assert lines[0].startswith("Could not upgrade group.version to 9. ")
     assert errors == "1 out of 1 operation(s) failed.\n"
+
+
+@pytest.fixture
+def features(capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
+    """Runs kafka-features on a broker with ZooKeeper, which has finalized none."""
+    skip_without_zookeeper()
+    with Zookeepers(1, {"cluster.features.enable": "false"}) as cluster:
+
+        def run(*words: str, name: str = "kafka-features") -> tuple[int, list[str], str]:
+            code = table.main(["--bootstrap-server", cluster.bootstrap, *words], name)
+            captured = capsys.readouterr()
+            return code, captured.out.splitlines(), captured.err
+
+        yield run
+
+
+def test_features_are_upgraded_downgraded_and_disabled(features: Run) -> None:
+    """``upgrade`` alone worked: the others set a field that only the oldest request has."""
+    both = ("--feature", "group.version=1", "--feature", "transaction.version=2")
+    done = ["group.version was upgraded to 1.", "transaction.version was upgraded to 2."]
+    assert features("upgrade", *both) == (0, done, "")
+
+    code, lines, errors = features("downgrade", "--feature", "group.version=0")
+    assert (code, errors) == (1, "1 out of 1 operation(s) failed.\n")
+    assert "only an unsafe downgrade disables it" in lines[0]
+    down = ("downgrade", "--unsafe", "--feature", "group.version=0")
+    assert features(*down, "--dry-run")[:2] == (0, ["group.version can be downgraded to 0."])
+    assert features(*down) == (0, ["group.version was downgraded to 0."], "")
+    off = ("disable", "--feature", "transaction.version")
+    assert features(*off)[0] == 1
+    assert features(*off, "--unsafe") == (0, ["transaction.version was disabled."], "")
+
+    found = features("describe")[1]
+    assert {line.split()[7] for line in found} == {"0"}, found
