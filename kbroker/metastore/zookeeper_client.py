@@ -186,8 +186,13 @@ def check_sasl() -> None:
 
 
 def acl_of(path: str, settings: ZooKeeperSettings) -> list[ACL]:
+    """Kafka's ACL of a node that a broker creates."""
+    return acl_at(path, settings.protects_nodes)
+
+
+def acl_at(path: str, is_protected: bool) -> list[ACL]:
     """Kafka's ACL of a node: all access for everyone, or read access for non-sensitive paths."""
-    if not settings.protects_nodes or path == paths.CONSUMERS:
+    if not is_protected or path == paths.CONSUMERS:
         return list(OPEN_ACL_UNSAFE)
     if path.startswith(SENSITIVE_PATHS):
         return list(CREATOR_ALL_ACL)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +19,7 @@ from kbroker.client.legacy import znodes
 from kbroker.config.loader import BrokerConfig
 from kbroker.metastore.zookeeper_client import LastWarning, acl_of, make_chroot, new_client
 from kbroker.metastore.zookeeper_settings import ZooKeeperSettings, settings_of
-from kbroker.testing import Broker, wait_until
+from kbroker.testing import wait_until
 from perf import zookeeper_store
 from perf.brokers import free_ports
 
@@ -162,11 +161,9 @@ def test_shell_speaks_tls(
     assert "did you mean zookeeper.ssl.keystore.location?" in shell("ls", "/")[2]
 
 
-@pytest.mark.slow
-def test_tools_find_brokers_over_tls(
-    over_tls: SecureServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "tls.properties"
+def tls_file(over_tls: SecureServer, directory: Path) -> Path:
+    """What ``--zk-tls-config-file`` names, with a certificate of the tool's own."""
+    file = directory / "tls.properties"
     rows = {
         "client.enable": "true",
         "keystore.location": over_tls.made.both,
@@ -175,26 +172,33 @@ def test_tools_find_brokers_over_tls(
     }
     lines = [f"zookeeper.ssl.{name}={value}" for name, value in rows.items()]
     file.write_text("\n".join(["zookeeper.clientCnxnSocket=x.Y", *lines]))
-    where = f"{over_tls.secure}/tools"
+    return file
 
-    def tool(name: str, *words: str) -> tuple[int, str, str]:
-        code = table.main([*words, "--zk-tls-config-file", str(file)], name)
-        return code, *capsys.readouterr()
 
-    with Broker() as broker, connected(settings(zookeeper_connect=over_tls.server.connect)) as zk:
-        host, _, port = broker.bootstrap.partition(":")
-        registration = json.dumps({"host": host, "port": int(port), "endpoints": []}).encode()
-        zk.create("/tools/brokers/ids/0", registration, makepath=True)
-        user = ("--entity-type", "users", "--entity-name", "alice")
-        code, said, errors = tool(
-            "kafka-configs", "--zookeeper", where, "--alter", *user, "--add-config",
-            "producer_byte_rate=1000",
-        )  # fmt: skip
-        assert (code, said) == (0, "Completed updating config for user alice.\n"), errors
-        by_authorizer = ("--authorizer-properties", f"zookeeper.connect={where}", "--list")
-        no_acls = (1, "Error while executing ACL command: org.apache.kafka.common.errors.Security")
-        code, said, _ = tool("kafka-acls", *by_authorizer)
-        assert (code, said[: len(no_acls[1])]) == no_acls
+@pytest.mark.slow
+def test_tools_write_over_tls_what_they_protect(
+    over_tls: SecureServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As Kafka's tools: who shows a certificate owns the nodes, and passwords are not for all."""
+    file = tls_file(over_tls, tmp_path)
+    where = f"{over_tls.secure}/written"
+    user = ("--entity-type", "users", "--entity-name", "alice")
+    words = ("--zookeeper", where, "--alter", *user, "--add-config", "producer_byte_rate=1000",
+             "--zk-tls-config-file", str(file))  # fmt: skip
+    assert table.main(words, "kafka-configs") == 0
+    assert "entity: user-principal 'alice'." in capsys.readouterr().out
+    by_authorizer = ("--authorizer-properties", f"zookeeper.connect={where}")
+    words = (*by_authorizer, "--zk-tls-config-file", str(file), "--add", "--allow-principal",
+             "User:alice", "--topic", "t")  # fmt: skip
+    assert table.main(words, "kafka-acls") == 0
+    capsys.readouterr()
+    with connected(settings(zookeeper_connect=over_tls.server.connect)) as other:
+        assert b"User:alice" in other.get("/written/kafka-acl/Topic/t")[0]
+        for path in ("/written/kafka-acl/Topic/t", "/written/config/users/alice"):
+            with pytest.raises(NoAuthError):
+                other.set(path, b"")
+        with pytest.raises(NoAuthError):
+            other.get("/written/config/users/alice")
 
 
 def test_tls_trusts_the_trust_store_alone(over_tls: SecureServer, tmp_path: Path) -> None:

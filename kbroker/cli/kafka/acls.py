@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
 
+from kbroker.cli.kafka.acl_places import AclPlace, OfBrokers, OfZooKeeper
 from kbroker.cli.kafka.options import Given, OptionError, WrongUse, flag, valued
 from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool, connected, pairs, properties_of
 from kbroker.cli.kafka.zookeeper import ZOOKEEPER_TLS, tls_of
-
-if TYPE_CHECKING:
-    from kbroker.client.cluster import Cluster
 
 _PATTERNS = ("ANY", "MATCH", "LITERAL", "PREFIXED")
 _SPECIFIC = ("LITERAL", "PREFIXED")
@@ -162,13 +161,13 @@ def _run(given: Given) -> int:
     from kbroker.client.errors import ClientError
 
     try:
-        with connected(_bootstrap(given), given.one("command-config")) as cluster:
+        with _place(given) as place:
             if "add" in given:
-                _add(given, cluster)
+                _add(given, place)
             elif "remove" in given:
-                _remove(given, cluster)
+                _remove(given, place)
             else:
-                _list(given, cluster)
+                _list(given, place)
     except ClientError as error:
         print(f"Error while executing ACL command: {java_text(error)}")
         return 1
@@ -183,12 +182,14 @@ def _run(given: Given) -> int:
     return 0
 
 
-def _bootstrap(given: Given) -> str | None:
-    """Raises Failed, ClientError."""
+@contextmanager
+def _place(given: Given) -> Iterator[AclPlace]:
+    """With the brokers, or in ZooKeeper. Raises Failed, ClientError."""
     if "authorizer-properties" not in given:
-        bootstrap: str | None = given.one("bootstrap-server")
-        return bootstrap
-    from kbroker.client.legacy.registered_brokers import registered_brokers
+        with connected(given.one("bootstrap-server"), given.one("command-config")) as cluster:
+            yield OfBrokers(cluster)
+        return
+    from kbroker.cli.kafka.zookeeper_writing import opened
 
     settings = pairs(given.all("authorizer-properties"))
     connect = settings.get("authorizer.zookeeper.url") or settings.get("zookeeper.connect")
@@ -204,7 +205,8 @@ def _bootstrap(given: Given) -> str | None:
         for name, text in settings.items()
         if name.startswith(prefix)
     }
-    return ",".join(registered_brokers(connect, tls=tls_of(settings, where)))
+    with opened(connect, tls_of(settings, where)) as nodes:
+        yield OfZooKeeper(nodes)
 
 
 # -- what is meant
@@ -301,22 +303,22 @@ def _listed(entries: Iterable[Entry]) -> str:
     return "\n".join(f"\t{entry}" for entry in sorted(entries))
 
 
-def _present(cluster: Cluster, wanted: Iterable[Resource] | None) -> dict[Resource, set[Entry]]:
+def _present(place: AclPlace, wanted: Iterable[Resource] | None) -> dict[Resource, set[Entry]]:
     """The ACLs that match; of all resources without ``wanted``."""
-    from kbroker.client.admin import Acl, list_acls
+    from kbroker.client.admin import Acl
 
     filters = [Acl()] if wanted is None else [Acl(*resource) for resource in wanted]
     found: dict[Resource, set[Entry]] = {}
     for acl_filter in filters:
-        for acl in list_acls(cluster, acl_filter):
+        for acl in place.matching(acl_filter):
             resource = Resource(acl.resource_type, acl.name or "", acl.pattern)
             entry = Entry(acl.principal or "", acl.host or "", acl.operation, acl.permission)
             found.setdefault(resource, set()).add(entry)
     return dict(sorted(found.items()))
 
 
-def _add(given: Given, cluster: Cluster) -> None:
-    from kbroker.client.admin import Acl, create_acls
+def _add(given: Given, place: AclPlace) -> None:
+    from kbroker.client.admin import Acl
 
     if _pattern(given) not in _SPECIFIC:
         raise WrongUse(
@@ -329,16 +331,16 @@ def _add(given: Given, cluster: Cluster) -> None:
             "You must specify one of: --allow-principal, --deny-principal when trying to add ACLs."
         )
     for resource, entries in wanted.items():
-        present = _present(cluster, [resource]).get(resource, set())
+        present = _present(place, [resource]).get(resource, set())
         for entry in sorted(entries & present):
             print(f"Acl (pattern={resource}, entry={entry}) already exists.")
         if new := sorted(entries - present):
             print(f"Adding ACLs for resource `{resource}`: \n {_listed(new)}\n")
-            create_acls(cluster, [Acl(*resource, *entry) for entry in new])
+            place.create([Acl(*resource, *entry) for entry in new])
 
 
-def _remove(given: Given, cluster: Cluster) -> None:
-    from kbroker.client.admin import Acl, delete_acls
+def _remove(given: Given, place: AclPlace) -> None:
+    from kbroker.client.admin import Acl
 
     for resource, entries in acls_by_resource(given).items():
         if entries:
@@ -352,7 +354,7 @@ def _remove(given: Given, cluster: Cluster) -> None:
             )
         if _agreed(given, question):
             filters = [Acl(*resource, *entry) for entry in sorted(entries)] or [Acl(*resource)]
-            delete_acls(cluster, filters)
+            place.delete(filters)
 
 
 def _agreed(given: Given, question: str) -> bool:
@@ -362,9 +364,9 @@ def _agreed(given: Given, question: str) -> bool:
     return sys.stdin.readline().strip().lower() == "y"
 
 
-def _list(given: Given, cluster: Cluster) -> None:
+def _list(given: Given, place: AclPlace) -> None:
     principals = _principals(given, "principal")
-    found = _present(cluster, resources(given, required=False) or None)
+    found = _present(place, resources(given, required=False) or None)
     wanted: list[str | None] = [*sorted(set(principals))] or [None]
     for principal in wanted:
         if principal is not None:

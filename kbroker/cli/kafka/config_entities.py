@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kbroker.cli.kafka.running import Failed
@@ -48,6 +49,13 @@ def alter_resource(
         known = {each.name for each in _settings(cluster, entity_type, name)}
         if wrong := [key for key in [*deleted, *added] if key not in known]:
             raise Failed(f"Invalid broker logger(s): {','.join(wrong)}")
+    elif deleted:
+        # As before 4.0: an error, so that a slip of the pen is noticed.
+        own = {each.name for each in _own_settings(cluster, entity_type, name)}
+        if wrong := [key for key in deleted if key not in own]:
+            raise Failed(f"Invalid config(s): {','.join(wrong)}")
+    if twice := [key for key in deleted if key in added]:
+        raise Failed(f"both to add and to delete: {','.join(twice)}")
     changes: dict[str, str | None] = {**dict.fromkeys(deleted), **added}
     alter_configs(cluster, _kind(entity_type), name, changes)
 
@@ -67,12 +75,8 @@ def describe_resources(cluster: Cluster, entity_type: str, name: str | None, eve
 
 
 def _print_settings(cluster: Cluster, entity_type: str, name: str, every: bool) -> None:
-    own = _OWN_SOURCES.get(entity_type)
-    if entity_type == "brokers" and not name:
-        own = "DYNAMIC_DEFAULT_BROKER_CONFIG"
-    for row in _settings(cluster, entity_type, name):
-        if not every and own is not None and row.source != own:
-            continue
+    read = _settings if every else _own_settings
+    for row in read(cluster, entity_type, name):
         synonyms = ", ".join(
             f"{source}:{key}={_text(value)}" for source, key, value in row.synonyms
         )
@@ -92,6 +96,15 @@ def _settings(cluster: Cluster, entity_type: str, name: str) -> list[Setting]:
     if isinstance(found, RejectedError):
         raise found
     return found
+
+
+def _own_settings(cluster: Cluster, entity_type: str, name: str) -> list[Setting]:
+    """Those that were set for it. Of loggers all."""
+    own = _OWN_SOURCES.get(entity_type)
+    if entity_type == "brokers" and not name:
+        own = "DYNAMIC_DEFAULT_BROKER_CONFIG"
+    found = _settings(cluster, entity_type, name)
+    return found if own is None else [row for row in found if row.source == own]
 
 
 def _exists(cluster: Cluster, entity_type: str, name: str) -> bool:
@@ -203,21 +216,29 @@ def _alter_quotas(
     alter_quotas(cluster, entity, changes)
 
 
-def _alter_user(cluster: Cluster, user: str, added: dict[str, str], deleted: list[str]) -> None:
-    from kbroker.client.admin import Credential, delete_credentials, set_password
-
+def scram_credentials(added: Mapping[str, str]) -> list[tuple[str, str, int]]:
+    """Mechanism, password and iterations of each. Raises Failed."""
     credentials = []
     for mechanism, text in added.items():
         found = _SCRAM.fullmatch(text)
         if found is None:
             raise Failed(f"Invalid credential property {mechanism}={text}")
-        iterations = int(found[1]) if found[1] not in (None, "-1") else _ITERATIONS
+        iterations = int(found[1]) if found[1] not in (None, "", "-1") else _ITERATIONS
         if iterations < _ITERATIONS:
             raise Failed(
                 f"Iterations {iterations} is less than the minimum {_ITERATIONS} required for "
                 f"{mechanism}"
             )
+        if not found[2]:
+            raise Failed(f"the password for {mechanism} is empty: anybody could log in with it")
         credentials.append((mechanism, found[2], iterations))
+    return credentials
+
+
+def _alter_user(cluster: Cluster, user: str, added: dict[str, str], deleted: list[str]) -> None:
+    from kbroker.client.admin import Credential, delete_credentials, set_password
+
+    credentials = scram_credentials(added)
     if deleted:
         delete_credentials(cluster, [Credential(user, mechanism, 0) for mechanism in deleted])
     for mechanism, password, iterations in credentials:

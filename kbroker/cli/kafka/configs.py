@@ -7,8 +7,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from kbroker.cli.kafka.options import Given, OptionError, WrongUse, flag, valued
-from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool, properties_of
-from kbroker.cli.kafka.zookeeper import ZOOKEEPER, ZOOKEEPER_TLS, connected_either
+from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool, connected, properties_of
+from kbroker.cli.kafka.zookeeper import ZOOKEEPER, ZOOKEEPER_TLS, tls_given
 
 if TYPE_CHECKING:
     from kbroker.client.cluster import Cluster
@@ -112,12 +112,7 @@ def _check(given: Given) -> None:
                 "One of the required --bootstrap-server or --zookeeper arguments must be specified"
             )
         raise Failed("Either --bootstrap-server or --bootstrap-controller must be specified.")
-    for kind in types:
-        if kind not in _TYPES:
-            raise Failed(
-                f"Invalid entity type {kind}, the entity type must be one of {', '.join(_TYPES)} "
-                "with a --bootstrap-server or --bootstrap-controller argument"
-            )
+    _check_types(given, types)
     if not types:
         raise Failed("At least one entity type must be specified")
     if len(types) > 1 and set(types) != {"users", "clients"}:
@@ -141,6 +136,21 @@ def _check(given: Given) -> None:
                     f"{name}"
                 )
     _check_action(given, types, names)
+
+
+def _check_types(given: Given, types: list[str]) -> None:
+    known, where = ", ".join(_TYPES), "--bootstrap-server or --bootstrap-controller"
+    if "zookeeper" in given:
+        from kbroker.cli.kafka import zookeeper_configs
+
+        known, where = ",".join(zookeeper_configs.TYPES), "--zookeeper"
+    for kind in types:
+        if kind not in re.split(", ?", known):
+            article = "the" if where == "--zookeeper" else "a"
+            raise Failed(
+                f"Invalid entity type {kind}, the entity type must be one of {known} with "
+                f"{article} {where} argument"
+            )
 
 
 def _check_action(given: Given, types: list[str], names: list[str]) -> None:
@@ -206,7 +216,10 @@ def _run(given: Given) -> int:
     if "bootstrap-controller" in given:
         raise Failed("there are no controllers to connect to: use --bootstrap-server")
     try:
-        with connected_either(given) as cluster:
+        if "zookeeper" in given:
+            _run_without_brokers(given)
+            return 0
+        with connected(given.one("bootstrap-server"), given.one("command-config")) as cluster:
             if "alter" in given:
                 _alter(given, cluster)
             else:
@@ -221,6 +234,21 @@ def _run(given: Given) -> int:
             _say_what_was_done(given)
         raise
     return 0
+
+
+def _run_without_brokers(given: Given) -> None:
+    """What is to be written or printed is in ZooKeeper. Raises Failed, ClientError."""
+    from kbroker.cli.kafka import zookeeper_configs
+    from kbroker.cli.kafka.zookeeper_writing import opened
+
+    print(zookeeper_configs.WARNING)
+    wanted = zookeeper_configs.named(entity_types(given), entity_names(given))
+    with opened(given.one("zookeeper"), tls_given(given)) as nodes:
+        if "alter" in given:
+            deleted = [name.strip() for name in given.all("delete-config")]
+            zookeeper_configs.alter(nodes, wanted, added(given), deleted)
+        else:
+            zookeeper_configs.describe(nodes, wanted)
 
 
 def _say_what_was_done(given: Given) -> None:

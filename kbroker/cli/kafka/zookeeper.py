@@ -31,11 +31,15 @@ def registered(given: Given) -> str:
     """The brokers of ``--zookeeper``, as bootstrap servers. Raises Failed, ClientError."""
     from kbroker.client.legacy.registered_brokers import registered_brokers
 
-    tls = None
-    if ZOOKEEPER_TLS.name in given:
-        path = given.one(ZOOKEEPER_TLS.name)
-        tls = tls_of(properties_of(path), path)
-    return ",".join(registered_brokers(given.one("zookeeper"), tls=tls))
+    return ",".join(registered_brokers(given.one("zookeeper"), tls=tls_given(given)))
+
+
+def tls_given(given: Given) -> ZooKeeperTls | None:
+    """What the file of ``--zk-tls-config-file`` says, if there is one. Raises Failed."""
+    if ZOOKEEPER_TLS.name not in given:
+        return None
+    path = given.one(ZOOKEEPER_TLS.name)
+    return tls_of(properties_of(path), path)
 
 
 def tls_of(settings: Mapping[str, str], where: str) -> ZooKeeperTls | None:

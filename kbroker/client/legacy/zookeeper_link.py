@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from kazoo.client import KazooClient
@@ -37,7 +38,9 @@ def connected(connect: str, seconds: float, tls: ZooKeeperTls | None = None) -> 
     handler = _Handler(len(hosts), tls.context() if tls is not None else None)
     client = KazooClient(hosts=connect, timeout=seconds, handler=handler)
     try:
-        client.start(timeout=seconds)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that there is no chroot yet
+            client.start(timeout=seconds)
     except (KazooTimeoutError, KazooException) as error:
         client.stop()
         client.close()

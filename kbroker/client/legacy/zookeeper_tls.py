@@ -48,6 +48,11 @@ class ZooKeeperTls:
             raise SettingRefused(PREFIX + "cipher.suites", "leave it out: OpenSSL chooses")
         self._settings = _client_settings(settings)
 
+    @property
+    def has_certificate(self) -> bool:
+        """Whether ZooKeeper learns who this client is."""
+        return "ssl.keystore.location" in self._settings
+
     def context(self) -> ssl.SSLContext:
         """A new one, with the stores as they are now. Raises SettingRefused."""
         from kbroker.client.security import Security
