@@ -9,9 +9,12 @@ from __future__ import annotations
 import importlib
 import os
 import signal
+import sys
+from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
+EXIT_FAILED = 1
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 EXIT_TERMINATED = 128 + signal.SIGTERM
 
@@ -70,10 +73,30 @@ def _run(program: str, *, is_job: bool = False) -> int:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         if is_job:
             signal.signal(signal.SIGTERM, _terminate)
-        code = int(main())
+        code = _called(main)
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
     return EXIT_TERMINATED if _terminated and code == EXIT_INTERRUPTED else code
+
+
+def _called(main: Callable[[], int]) -> int:
+    """The exit code, once everything is written; 1, with a line, if it cannot be."""
+    from kbroker.standard_output import OutputLost, forget_stdout, guard_stdout
+
+    guard_stdout()
+    try:
+        try:
+            code = int(main())
+        except (SystemExit, KeyboardInterrupt):  # argparse ends by the first
+            sys.stdout.flush()
+            raise
+        sys.stdout.flush()
+        return code
+    except OutputLost as error:
+        forget_stdout()
+        name = os.path.basename(sys.argv[0]).removesuffix(".sh")
+        print(f"{name}: {error}", file=sys.stderr)
+        return EXIT_FAILED
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:

@@ -8,7 +8,6 @@ the rest.
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -180,9 +179,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         text = "begun but not finished; run the same command again before you start a broker"
         print(f"kbroker-adopt: {error}\nkbroker-adopt: {text}", file=sys.stderr)
         return EXIT_UNFINISHED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_REFUSED
     except OSError as error:
         lines.clear()
         print(f"kbroker-adopt: {error}\nkbroker-adopt: nothing was changed", file=sys.stderr)

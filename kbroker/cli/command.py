@@ -11,7 +11,6 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from types import ModuleType
@@ -79,7 +78,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module = module_of(verb)
         if hasattr(module, "ACTION"):
             module.ACTION.run_with(said, given[1:])
-            sys.stdout.flush()
             return EXIT_OK
         if hasattr(module, "main"):
             return int(module.main(given[1:]))
@@ -91,7 +89,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         name = _one_of(actions, given[1], "action")
         said = f"kbroker {verb} {name}"
         actions[name].run_with(said, given[2:])
-        sys.stdout.flush()
         return EXIT_OK
     except Exit as done:
         return done.code
@@ -100,9 +97,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_USAGE
     except Failed as error:
         print(f"{said}: {error}", file=sys.stderr)
-        return EXIT_FAILED
-    except BrokenPipeError:  # as of ``kbroker acl list | head``
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from kbroker import __version__
 from kbroker.logtool import targets
-from kbroker.logtool.output import Output, OutputClosed, Progress
+from kbroker.logtool.output import Output, Progress
 from kbroker.logtool.targets import UsageError
 
 EXIT_OK, EXIT_DAMAGE, EXIT_USAGE = 0, 1, 2
@@ -168,13 +168,9 @@ def main(arguments: Sequence[str] | None = None, prog: str = "kbroker-log") -> i
     out = Output(found.json, Progress(found.progress))
     try:
         _run(found, out)
-        out.flush()
     except UsageError as error:
         print(f"kbroker-log: {error}", file=sys.stderr)
         return EXIT_USAGE
-    except OutputClosed:
-        # The reader has closed the pipe; nothing may be written at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         print(f"kbroker-log: {error}", file=sys.stderr)
         return EXIT_USAGE

@@ -19,10 +19,6 @@ _PROGRESS_INTERVAL_S = 1.0
 OK, NOTE, DAMAGE = "ok", "note", "damage"
 
 
-class OutputClosed(Exception):
-    """The reader of the output has closed it."""
-
-
 class Output:
     """Prints as text or as JSON lines, and counts the damage that was reported."""
 
@@ -56,16 +52,7 @@ class Output:
 
     def _print(self, line: str) -> None:
         self.progress.clear()
-        try:
-            print(line, file=self._stream)
-        except BrokenPipeError as error:
-            raise OutputClosed from error
-
-    def flush(self) -> None:
-        try:
-            self._stream.flush()
-        except BrokenPipeError as error:
-            raise OutputClosed from error
+        print(line, file=self._stream)
 
 
 def _for_json(value: Any) -> Any:

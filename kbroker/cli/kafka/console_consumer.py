@@ -15,6 +15,7 @@ from kbroker.cli.kafka.client_options import client_settings, known_only, log_to
 from kbroker.cli.kafka.options import Given, WrongUse, flag, valued
 from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool, pairs, properties_of
 from kbroker.cli.kafka.zookeeper import ZOOKEEPER, registered
+from kbroker.standard_output import OutputLost
 
 if TYPE_CHECKING:
     from kbroker.cli.kafka.formatters import Formatter
@@ -132,6 +133,8 @@ def _run(given: Given) -> int:
             _place(consumer, given, pattern, offset)
             with suppress(WakeupError):
                 _print_records(consumer, given, shown, counter, interrupted)
+    except OutputLost:
+        raise OutputLost("Unable to write to standard out, closing consumer.") from None
     except (SettingRefused, ClientError) as error:
         raise Failed(str(error)) from error
     finally:
@@ -277,11 +280,7 @@ def _print_records(
                 if "skip-message-on-error" not in given:
                     raise Failed(str(error)) from error
                 print(f"ERROR {error}; skipping this message", file=sys.stderr)
-        try:
-            output.flush()
-        except BrokenPipeError:
-            print("Unable to write to standard out, closing consumer.", file=sys.stderr)
-            raise
+        output.flush()
         ends_at = time.monotonic() + silent_s
 
 

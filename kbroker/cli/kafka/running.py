@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -66,9 +65,6 @@ def guarded(work: Callable[[], int | None], prefix: str = "") -> int:
         return code or 0
     except (Failed, OptionError) as error:
         said: Exception = error
-    except BrokenPipeError:  # as of ``kafka-topics --list | head``
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     except WrongUse:
         raise
     except Exception as error:

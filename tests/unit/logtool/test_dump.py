@@ -236,9 +236,11 @@ def test_dump_cut_at_every_byte_never_fails_otherwise(tmp_path):
         assert [line["type"] for line in lines if "type" in line] == ["batch", "record", "record"]
 
 
-def test_dump_into_a_closed_pipe_ends_quietly(tmp_path):
+def test_dump_into_a_closed_pipe_ends_with_one_line(tmp_path):
     path = log_file(tmp_path, batch([b"v" * 1000] * 2000))
-    program = "import sys; from kbroker.cli.log import main; sys.exit(main(sys.argv[1:]))"
+    program = (
+        "import sys; sys.argv[0] = 'kbroker-log'; from kbroker.commands import log; sys.exit(log())"
+    )
     child = subprocess.Popen(
         [sys.executable, "-c", program, "dump", "--print-data-log", str(path)],
         stdout=subprocess.PIPE,
@@ -249,7 +251,8 @@ def test_dump_into_a_closed_pipe_ends_quietly(tmp_path):
     errors = child.stderr.read()
     child.stderr.close()
 
-    assert (child.wait(), errors) == (0, b"")
+    said = b"kbroker-log: cannot write to standard output: Broken pipe\n"
+    assert (child.wait(), errors) == (1, said)
 
 
 def test_dump_of_a_log_that_a_broker_wrote_and_deleted_is_known(tmp_path):
