@@ -284,3 +284,45 @@ def test_verb_for_people_copies_and_tells(source: Broker, target: Broker, tmp_pa
     assert mirror.said.splitlines()[-1].startswith("mirrored 200 records")
     with KafkaConsumer(bootstrap_servers=target.bootstrap) as consumer:
         assert "people-2" not in consumer.list_topics()
+
+
+def test_mirror_onto_its_own_cluster_is_refused(source: Broker, start: Start) -> None:
+    """By whatever name: each record would be copied into its own topic, for ever."""
+    other_name = source.bootstrap.replace("127.0.0.1", "localhost")
+    assert other_name != source.bootstrap
+    for address in (source.bootstrap, other_name):
+        mirror = start("--whitelist", "orders", producer={"bootstrap.servers": address})
+        assert mirror.wait() == 1
+        assert "are the same cluster" in mirror.said
+
+
+def test_mirrors_that_face_each_other_are_refused(
+    source: Broker, target: Broker, start: Start
+) -> None:
+    """The second one is; of two that begin together each sees the other one a little later."""
+    for broker in (source, target):
+        create(broker, "to-and-fro", 1)
+    there = start("--whitelist", "to-.*")
+    fill(source, "to-and-fro", 0, 10)
+    with Copy(target, "to-and-fro") as copy:
+        copy.await_all(range(10), [there])
+    back = start("--whitelist", "to-and-fro", sources=(target,), to=source, group="back")
+    assert back.wait() == 1
+    assert "group g-to-.* at " in back.said
+    assert "copies topic to-and-fro to " in back.said
+    # Other topics may be copied the other way.
+    create(target, "fro-only", 1)
+    others = start("--whitelist", "fro-.*", sources=(target,), to=source, group="others")
+    fill(target, "fro-only", 0, 10)
+    with Copy(source, "fro-only") as copy:
+        copy.await_all(range(10), [others])
+    assert there.running and others.running
+    together = [
+        start("--whitelist", "both-.*", group="g-both"),
+        start("--whitelist", "both-.*", sources=(target,), to=source, group="g-both"),
+    ]
+    for broker in (source, target):
+        create(broker, "both-ways", 1)
+    # Either sees the other one at its start, or both a little later.
+    wait_until(lambda: not all(mirror.running for mirror in together), 60, "one is refused")
+    assert any("again and again" in mirror.said for mirror in together)

@@ -11,6 +11,7 @@ from typing import Any
 
 from kbroker.client.client_settings import INT_MAX, LONG_MAX
 from kbroker.client.errors import SettingRefused
+from kbroker.client.mirror.facing import CopiesInCircles, Sides
 from kbroker.client.mirror.stream import Counts, Plan, Stream
 from kbroker.client.producer.kafka_producer import KafkaProducer
 
@@ -34,13 +35,15 @@ _LOOK_S = 0.25
 # BOUND: how long streams may take to commit and to leave; see stream._GIVE_UP_S.
 _STOP_S = 40.0
 _CLOSE_S = 5.0
+_LOOK_BACK_S = 10.0
 
 
 class MirrorMaker:
     """Copies the topics whose whole name matches ``topics``.
 
     sources: settings of consumers, one of each source, with ``group.id``. target: of the producers.
-    streams: consumers of each source. Raises SettingRefused. ``report``: called every
+    streams: consumers of each source. Raises SettingRefused, and CopiesInCircles, unless a handler
+    may give records other topics. ``report``: called every
     ``report_s`` seconds with the counts and the seconds since the start.
     """
 
@@ -66,6 +69,15 @@ class MirrorMaker:
         self._moved_at = time.monotonic()
         self._trouble_since = 0.0
         self._began = time.monotonic()
+        self._plan = plan
+        self._sides: Sides | None = None
+        self._circle: CopiesInCircles | None = None
+        more: dict[str, Any] = {}
+        if plan.handler is None:
+            self._sides = Sides(sources, settings)
+            self._sides.check(plan.topics)
+            if self._sides.client_id:
+                more["client.id"] = self._sides.client_id
         self.streams: list[Stream] = []
         self._producers: list[KafkaProducer] = []
         try:
@@ -73,7 +85,7 @@ class MirrorMaker:
                 KafkaProducer(_numbered(settings, number, producers)) for number in range(producers)
             ]
             for row in sources:
-                self._add_source(row, streams, plan)
+                self._add_source({**more, **row}, streams, plan)
         except BaseException:
             self._close_producers(0.0)
             raise
@@ -98,7 +110,13 @@ class MirrorMaker:
         report_at = self._began + self._report_s
         for stream in self.streams:
             stream.start()
-        while not self._stopping and not any(stream.error for stream in self.streams):
+        if self._sides is not None:
+            threading.Thread(target=self._look_back, name="mirror-facing", daemon=True).start()
+        while (
+            not self._stopping
+            and not self._circle
+            and not any(stream.error for stream in self.streams)
+        ):
             self._changed.wait(_LOOK_S)
             self._changed.clear()
             now = time.monotonic()
@@ -151,6 +169,16 @@ class MirrorMaker:
         for stream in self.streams:
             stream.hold(held)
 
+    def _look_back(self) -> None:
+        """Another mirror, in the other direction, may have been started at the same time."""
+        assert self._sides is not None
+        time.sleep(_LOOK_BACK_S)
+        try:
+            self._sides.check(self._plan.topics)
+        except CopiesInCircles as error:
+            self._circle = error
+            self._changed.set()
+
     # -- the end
 
     def _end(self) -> bool:
@@ -160,11 +188,13 @@ class MirrorMaker:
         for stream in self.streams:
             if not stream.join(max(0.0, until - time.monotonic())):
                 logger.error("%s does not end; it is left alone", stream.name)
+        if self._circle is not None:
+            logger.error("%s", self._circle)
         failed = [stream for stream in self.streams if stream.error is not None]
         for stream in failed:
             logger.error("%s has failed: %s", stream.name, stream.error, exc_info=_own(stream))
         self._close_producers(0.0 if failed or self._held else _CLOSE_S)
-        return not failed
+        return not failed and self._circle is None
 
     def _close_producers(self, seconds: float) -> None:
         for producer in self._producers:
