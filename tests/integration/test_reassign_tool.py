@@ -217,6 +217,43 @@ def test_throttled_reassignment_is_listed_cancelled_and_its_throttle_removed(
     assert tool("broker", "--list") == (0, ["No partition reassignments found."])
 
 
+def test_throttle_is_set_on_all_brokers_but_one_that_is_away(
+    cluster: Cluster, client: Client, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """It is often a broker that has died why partitions are reassigned."""
+    create(client, "rescued", [[0, 2]], records=10)
+    cluster.wait_in_sync("rescued")
+    path = tmp_path / "rescue.json"
+    path.write_text(json.dumps(moves(("rescued", 0, [0, 1]))))
+
+    def run(*words: str) -> tuple[int, str, str]:
+        where = ("--bootstrap-server", cluster.brokers[0].bootstrap)
+        file = ("--reassignment-json-file", str(path))
+        return table.main([*where, *file, *words], NAME), *capsys.readouterr()
+
+    cluster.brokers[2].stop()
+    try:
+        wait_until(lambda: 2 not in nodes_of(cluster), 30, "the broker is away")
+        code, out, errors = run("--execute", "--throttle", "5000000")
+        assert code == 0, errors
+        assert "The inter-broker throttle limit was set to 5000000 B/s" in out
+        said = "The throttles of broker 2 were not changed: it is not running\n"
+        assert errors == said
+        until_done(lambda: run("--verify")[1].splitlines(), "the replica is moved")
+        assert replicas_of(client, "rescued") == [[0, 1]]
+        for node in ("0", "1"):
+            found = describe_configs(client, BROKER, [node])[node]
+            assert isinstance(found, list)
+            assert RATE not in {row.name for row in found if row.own}
+    finally:
+        cluster.start()
+
+
+def nodes_of(cluster: Cluster) -> list[int]:
+    with Client(cluster.brokers[0].bootstrap) as fresh:
+        return list(fresh.nodes())
+
+
 def test_replica_moves_to_the_other_directory_of_its_broker(client: Client, tool: Tool) -> None:
     create(client, "packed", [[1]], records=10)
     code, lines = tool.with_file("broker", "--execute", moves(("packed", 0, [1])))

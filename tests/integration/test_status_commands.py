@@ -86,7 +86,9 @@ def test_broker_is_healthy(run):
     code, out, err = run("health", "-o", "json")
 
     assert (code, err) == (0, "")
-    assert {row["healthy"] for row in json.loads(out)} == {"yes"}
+    assert [row["healthy"] for row in json.loads(out)] == [True] * 4
+    assert run("health", "-o", "yaml")[1].count("healthy: true") == 4
+    assert run("health")[1].count("  yes") == 4
 
 
 def test_missing_broker_is_not_healthy_and_waited_for(run):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -51,7 +52,7 @@ def engage(
 
     between: of brokers. within: of the log directories of a broker, for ``dirs``.
     """
-    from kbroker.client.config_admin import BROKER, TOPIC, alter_configs
+    from kbroker.client.config_admin import TOPIC, alter_configs
 
     print(
         "Warning: You must run --verify periodically, until the reassignment completes, to ensure "
@@ -65,13 +66,31 @@ def engage(
         nodes = {
             node for rows in moves.values() for pair in rows.values() for node in set.union(*pair)
         }
-        for node in sorted(nodes):
-            alter_configs(cluster, BROKER, str(node), dict.fromkeys(_BETWEEN, str(between)))
+        _alter_brokers(cluster, sorted(nodes), dict.fromkeys(_BETWEEN, str(between)))
         print(f"The inter-broker throttle limit was set to {between} B/s")
     if within >= 0:
-        for node in sorted({replica.node for replica in dirs}):
-            alter_configs(cluster, BROKER, str(node), {_WITHIN: str(within)})
+        nodes = {replica.node for replica in dirs}
+        _alter_brokers(cluster, sorted(nodes), {_WITHIN: str(within)})
         print(f"The replica-alter-dir throttle limit was set to {within} B/s")
+
+
+def _alter_brokers(
+    cluster: Cluster, nodes: Iterable[int], changes: Mapping[str, str | None]
+) -> None:
+    """Of each broker, which takes that itself: one that is away keeps what it has."""
+    from kbroker.client.config_admin import BROKER, alter_configs
+    from kbroker.client.errors import Timeout, UnreachableError
+
+    present = set(cluster.nodes())
+    for node in nodes:
+        why = "it is not running"
+        if node in present:
+            try:
+                alter_configs(cluster, BROKER, str(node), changes)
+                continue
+            except (UnreachableError, Timeout) as error:
+                why = str(error)
+        print(f"The throttles of broker {node} were not changed: {why}", file=sys.stderr)
 
 
 def moves_of(
@@ -108,7 +127,7 @@ def clear(
 ) -> None:
     """Remove all throttles of all brokers, and those of these topics. Raises RejectedError."""
     from kbroker.cli.kafka.java_words import hash_order, string_hash
-    from kbroker.client.config_admin import BROKER, TOPIC, alter_configs
+    from kbroker.client.config_admin import TOPIC, alter_configs
 
     known = cluster.nodes()
     named = [node for nodes in partitions.values() for node in nodes]
@@ -116,8 +135,7 @@ def clear(
     if not silently:
         many = "" if len(nodes) == 1 else "s"
         print(f"Clearing broker-level throttles on broker{many} {','.join(map(str, nodes))}")
-    for node in nodes:
-        alter_configs(cluster, BROKER, str(node), dict.fromkeys((*_BETWEEN, _WITHIN)))
+    _alter_brokers(cluster, nodes, dict.fromkeys((*_BETWEEN, _WITHIN)))
     topics = hash_order((topic for topic, _ in partitions), string_hash)
     if not silently:
         many = "" if len(topics) == 1 else "s"

@@ -6,7 +6,7 @@ import argparse
 import time
 from typing import TYPE_CHECKING
 
-from kbroker.cli.arguments import Action, Failed, add_format, printed
+from kbroker.cli.arguments import Action, Failed, add_format, printed, printed_document
 from kbroker.cli.connecting import add_connection, connected, seconds
 
 if TYPE_CHECKING:
@@ -47,17 +47,21 @@ def _health(found: argparse.Namespace) -> None:
     with connected(found) as cluster:
         while True:
             rows = _checks(cluster, found.brokers)
-            healthy = all(row["healthy"] == "yes" for row in rows)
+            healthy = all(row["healthy"] for row in rows)
             if healthy or found.wait is None or time.monotonic() + _PAUSE_S > deadline:
                 break
             time.sleep(_PAUSE_S)
-    printed(found.output, _COLUMNS, rows)
+    if found.output == "table":
+        shown = [{**row, "healthy": "yes" if row["healthy"] else "no"} for row in rows]
+        printed(found.output, _COLUMNS, shown)
+    else:
+        printed_document(found.output, rows)
     if not healthy:
-        failing = [str(row["check"]) for row in rows if row["healthy"] != "yes"]
+        failing = [str(row["check"]) for row in rows if not row["healthy"]]
         raise Failed(f"not healthy: {', '.join(failing)}")
 
 
-def _checks(cluster: Cluster, brokers: int) -> list[dict[str, str | None]]:
+def _checks(cluster: Cluster, brokers: int) -> list[dict[str, str | bool | None]]:
     from kbroker.client.cluster_admin import summarize_cluster
 
     state = summarize_cluster(cluster)
@@ -75,8 +79,8 @@ def _checks(cluster: Cluster, brokers: int) -> list[dict[str, str | None]]:
     ]
 
 
-def _row(check: str, healthy: bool, detail: str | None) -> dict[str, str | None]:
-    return {"check": check, "healthy": "yes" if healthy else "no", "detail": detail}
+def _row(check: str, healthy: bool, detail: str | None) -> dict[str, str | bool | None]:
+    return {"check": check, "healthy": healthy, "detail": detail}
 
 
 def _named(partitions: list[tuple[str, int]]) -> str | None:
