@@ -79,6 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # process enables its collector again after the fork.
     gc.disable()
     from kbroker.config.loader import PropertiesError, load, parse_overrides
+    from kbroker.config.masking import masked_settings
     from kbroker.supervisor.launch import launch
 
     source = "--override"
@@ -88,6 +89,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config, warnings = load(found.config, overrides)
         logcontext.use_format(config["log.format"])
         logger.info("kbroker %s", __version__)
+        logger.info("Verifying properties")
+        for name, text in masked_settings(config).items():
+            logger.info("Property %s is overridden to %s", name, logcontext.Whole(text))
         for warning in warnings:
             logger.warning("%s", logcontext.Whole(warning), extra={"event": "start.warning"})
         return launch(

@@ -319,10 +319,14 @@ def load_properties(
             for synonym in BROKER_NAMES[known].synonyms:
                 if synonym not in (overrides or {}):
                     static.pop(synonym, None)
+            for older in [older for older, first in _FIRST.items() if first == known]:
+                if older not in (overrides or {}):
+                    static.pop(older, None)  # the command line comes before the file
             static[known] = text
     config = BrokerConfig(static)
     for name in static:
         _warn_without_effect(config, name, warnings)
+    _warn_of_better_known(static, warnings)
     warnings += advice(config)
     return config, warnings
 
@@ -362,6 +366,26 @@ def _hint(name: str) -> str:
 
     near = difflib.get_close_matches(name, [*BROKER_KEYS, *ALIASES], n=1)
     return f"; did you mean {near[0]}?" if near else ""
+
+
+# COMPAT: what counts where both are set, whatever their order: a file of Kafka's with an older
+# setting left in must mean the same here.
+_FIRST = {
+    "log.dir": "log.dirs",
+    "port": "listeners",
+    "host.name": "listeners",
+    "advertised.port": "advertised.listeners",
+    "advertised.host.name": "advertised.listeners",
+}
+
+
+def _warn_of_better_known(static: Mapping[str, str], warnings: list[str]) -> None:
+    for name, first in _FIRST.items():
+        if name in static and first in static:
+            warnings.append(
+                f"{name}={static[name]} is ignored: {first}={static[first]} is set, too, and "
+                f"counts before it; remove one of them"
+            )
 
 
 # Kafka's listeners may have limits of their own.

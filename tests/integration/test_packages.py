@@ -57,6 +57,11 @@ def test_wheel_in_an_empty_environment_gives_a_working_broker(tmp_path: Path) ->
 
     pip = (sys.executable, "-m", "pip", "--python", binaries / "python")
     run(*pip, "install", "--quiet", "--disable-pip-version-check", wheel)
+    samples = tmp_path / "env" / "share" / "kbroker" / "config"
+    assert {path.name for path in samples.iterdir()} == {
+        "server.properties",
+        "zookeeper.properties",
+    }
 
     assert run(binaries / "kbroker-supervisor", "--version", cwd=tmp_path).startswith("kbroker ")
     assert "-c" in run(binaries / "kbroker-supervisor", "--help", cwd=tmp_path)

@@ -48,13 +48,9 @@ def registered(checkout: Checkout, number: int, chroot: str = "") -> None:
 def copied(checkout: Checkout, number: int, **more: str) -> str:
     """config/server-1.properties, as SMP-04 shows it."""
     text = (checkout.home / "config" / "server.properties").read_text()
-    for name, value in (
-        ("broker.id", f"broker.id={number}"),
-        ("listeners", f"port={9092 + number}"),
-        ("log.dirs", f"log.dir={checkout.home}/kafka-logs-{number}"),
-    ):
-        text, count = re.subn(rf"(?m)^{name}=.*$", value, text)
-        assert count == 1, name
+    text += (
+        f"broker.id={number}\nport={9092 + number}\nlog.dir={checkout.home}/kafka-logs-{number}\n"
+    )
     path = checkout.home / "config" / f"server-{number}.properties"
     path.write_text(text + "".join(f"{name}={value}\n" for name, value in more.items()))
     return f"config/server-{number}.properties"

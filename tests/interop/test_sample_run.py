@@ -46,8 +46,8 @@ class Brokers:
         for number, port in enumerate(self._ports):
             changed = {
                 "broker.id": number,
-                "listeners": f"PLAINTEXT://127.0.0.1:{port}",
-                "log.dirs": directory / f"logs-{number}",
+                "port": port,
+                "log.dir": directory / f"logs-{number}",
             }
             text = SHIPPED.read_text()
             for name, value in changed.items():

@@ -225,6 +225,23 @@ def test_setting_twice_warns_and_the_last_counts():
     assert warnings == ["num.partitions is set more than once; the last value is used"]
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_older_setting_beside_its_successor_is_named(tmp_path, order):
+    """COMPAT: as in Kafka the order does not matter: a listener with TLS stays one."""
+    lines = ["listeners=PLAINTEXT://h:1,SSL://h:3", "port=2", "log.dirs=/a,/b", "log.dir=/c"]
+    path = tmp_path / "server.properties"
+    path.write_text("\n".join(lines[::order]))
+
+    config, warnings = load(str(path))
+
+    assert [each.port for each in config.listeners] == [1, 3]
+    assert config.log_dirs == ["/a", "/b"]
+    assert "log.dir=/c is ignored: log.dirs=/a,/b is set, too" in warnings[0]
+    assert warnings[1].startswith("port=2 is ignored: listeners=PLAINTEXT://h:1,SSL://h:3 is set")
+    path.write_text("port=2\nlog.dir=/c")
+    assert load(str(path), {"listeners": "PLAINTEXT://h:1", "log.dirs": "/d"})[1] == []
+
+
 def test_bad_value_names_key_value_and_allowed():
     with pytest.raises(ConfigError) as raised:
         load_text("num.partitions=0")

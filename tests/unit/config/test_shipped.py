@@ -49,6 +49,21 @@ def test_shipped_file_loads_without_a_warning(path):
         assert BROKER_KEYS[name].status == BUILT
 
 
+@pytest.mark.parametrize(
+    "added", ["port=9093\nlog.dir=/l", "listeners=PLAINTEXT://127.0.0.1:9093\nlog.dirs=/l"]
+)
+def test_lines_added_to_a_copy_of_the_shipped_file_count(tmp_path, added):
+    """SMP-04: documents show three lines that make a second broker of a copy."""
+    path = tmp_path / "server-1.properties"
+    shipped = (ROOT / "config" / "server.properties").read_text()
+    path.write_text(f"{shipped}\nbroker.id=1\n{added}\n")
+
+    config, _ = load(str(path))
+
+    assert (config.broker_id, config.log_dirs) == (1, ["/l"])
+    assert list(map(str, config.listeners)) == ["PLAINTEXT://127.0.0.1:9093"]
+
+
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
 def test_commented_setting_of_a_shipped_file_exists_and_is_allowed(path):
     for name, text in COMMENTED.findall(path.read_text()):
@@ -57,7 +72,12 @@ def test_commented_setting_of_a_shipped_file_exists_and_is_allowed(path):
 
 def test_shipped_server_file_shows_true_defaults_and_marks_what_is_live():
     text = (ROOT / "config" / "server.properties").read_text()
-    examples = {"advertised.listeners", "log.flush.interval.messages", "zookeeper.connect"}
+    examples = {
+        "listeners",
+        "advertised.listeners",
+        "log.flush.interval.messages",
+        "zookeeper.connect",
+    }
     by_cores = {"num.network.threads", "num.io.threads"}
 
     shown = dict(COMMENTED.findall(text))
