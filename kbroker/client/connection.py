@@ -50,8 +50,6 @@ _SPOKEN = {
 }
 # BOUND: the allocation for a frame before any of its bytes have arrived.
 _PIECE_BYTES = 16 << 20
-# The size of one read; a fetched frame is read in pieces as they arrive.
-_RECEIVE_BUFFER_BYTES = 4 << 20
 # The part of a frame that must have arrived before the receiver is woken.
 _WAKE_BYTES = 256 << 10
 # Encoded raw requests are sent as this many views at most per call.
@@ -83,7 +81,8 @@ class Pending:
 class Connection:
     """Connected, authenticated and negotiated when the constructor returns.
 
-    receive_buffer_bytes: of the socket; None: as the system has it.
+    receive_buffer_bytes: of the socket; None: the system sizes it to the connection, up to
+    ``net.ipv4.tcp_rmem``, while a size that is set stays, up to ``net.core.rmem_max``.
     Raises ConnectionLost, Timeout, AuthenticationFailed, UnsupportedByBroker.
     """
 
@@ -95,7 +94,7 @@ class Connection:
         *,
         client_id: str = "kbroker",
         deadline: float,
-        receive_buffer_bytes: int | None = _RECEIVE_BUFFER_BYTES,
+        receive_buffer_bytes: int | None = None,
     ) -> None:
         self.host = host
         self.address = f"{host}:{port}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -10,7 +11,8 @@ from collections.abc import Iterator
 import pytest
 from fault.wire_client import WireClient, batch_of
 
-from kbroker.testing import Broker
+from kbroker.client import KafkaConsumer, KafkaProducer
+from kbroker.testing import Broker, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
@@ -70,3 +72,31 @@ def test_fetch_returns_fetch_max_bytes_at_most(client: WireClient) -> None:
         client.produce("t", {0: batch_of([b"x" * 4000])})
 
     assert len(client.fetch("t", 0, 0).records) == 5000
+
+
+@pytest.mark.parametrize("given", [None, 200_000])
+def test_buffers_of_clients_are_the_systems_unless_they_are_set(
+    monkeypatch: pytest.MonkeyPatch, given: int | None
+) -> None:
+    """A size that is set turns off that the system sizes the buffer to the connection, and a
+    consumer's had no effect.
+    """
+    asked: list[tuple[int, int]] = []
+    own = socket.socket.setsockopt
+
+    def note(one: socket.socket, level: int, option: int, *value: int) -> None:
+        if level == socket.SOL_SOCKET and option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+            asked.append((option, value[0]))
+        own(one, level, option, *value)
+
+    monkeypatch.setattr(socket.socket, "setsockopt", note)
+    settings = {} if given is None else {"receive.buffer.bytes": given}
+    with Broker() as broker:
+        where = {"bootstrap.servers": broker.bootstrap}
+        with KafkaProducer(where) as producer:
+            producer.send("t", b"x").result(30)
+        assert asked == []
+        with KafkaConsumer({**where, **settings, "auto.offset.reset": "earliest"}) as consumer:
+            consumer.assign([("t", 0)])
+            wait_until(lambda: consumer.poll(1.0))
+    assert set(asked) == (set() if given is None else {(socket.SO_RCVBUF, given)})

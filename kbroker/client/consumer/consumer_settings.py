@@ -257,10 +257,10 @@ SETTINGS: dict[str, Setting] = with_common(
     Setting(
         "receive.buffer.bytes",
         whole,
-        65_536,
-        "TCP receive buffer.",
         -1,
-        no_effect="the buffer is as large as the system allows",
+        "TCP receive buffer of connections that are fetched over; -1: the system sizes it to the "
+        "connection (Java's default: 65536).",
+        -1,
     ),
     Setting(
         "send.buffer.bytes",

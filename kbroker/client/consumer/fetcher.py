@@ -213,6 +213,7 @@ class Fetcher:
         node.connecting = True
         host, port = node.address = broker.host, broker.port
         seconds = self._settings["socket.connection.setup.timeout.ms"] / 1000
+        buffer: int = self._settings["receive.buffer.bytes"]
 
         def connect() -> Connection:
             return Connection(
@@ -221,6 +222,7 @@ class Fetcher:
                 self._settings.security,
                 client_id=self._client_id,
                 deadline=time.monotonic() + seconds,
+                receive_buffer_bytes=buffer if buffer > 0 else None,
             )
 
         aside(

@@ -209,8 +209,20 @@ SETTINGS: dict[str, Setting] = with_common(
         0,
         LONG_MAX // 1000,
     ),
-    Setting("receive.buffer.bytes", whole, 32_768, "TCP receive buffer, -1: the system's.", -1),
-    Setting("send.buffer.bytes", whole, 131_072, "TCP send buffer, -1: the system's.", -1),
+    Setting(
+        "receive.buffer.bytes",
+        whole,
+        -1,
+        "TCP receive buffer; -1: the system sizes it to the connection (Java's default: 32768).",
+        -1,
+    ),
+    Setting(
+        "send.buffer.bytes",
+        whole,
+        -1,
+        "TCP send buffer; -1: the system sizes it to the connection (Java's default: 131072).",
+        -1,
+    ),
     Setting(
         "timeout.ms",
         whole,
