@@ -136,13 +136,28 @@ def _sources(found: argparse.Namespace) -> list[OldPartition]:
         if not equals or not number.isdecimal():
             raise Usage(f"{text}: say of which broker it is, as in 0=/data/kafka-logs")
         try:
-            partitions += partitions_in(path, int(number))
+            present = partitions_in(path, int(number))
         except OSError as error:
             raise Failed(f"{path}: {error.strerror}") from error
+        _name_empty(path, present)
+        partitions += present
     names = [each.name for each in partitions]
     if twice := {name for name in names if names.count(name) > 1}:
         raise Usage(f"{min(twice)} is in two directories: give each broker its own id")
     return [each for each in partitions if wanted.fullmatch(each.topic)]
+
+
+def _name_empty(path: str, partitions: Sequence[OldPartition]) -> None:
+    """Directories in which nothing is found: a wrong one would be imported as nothing."""
+    if not partitions:
+        print(shown(f"{path}: there is no directory TOPIC-NUMBER"), file=sys.stderr)
+    for each in partitions:
+        if not each.segments:
+            own = os.path.join(path, f"{each.topic}-{each.partition}")
+            other = min(os.listdir(own), default="")
+            has = f"it has {other}" if other else "it is empty"
+            text = f"{own}: there is no file NUMBER.kafka of Kafka 0.7 ({has}); nothing is imported"
+            print(shown(text), file=sys.stderr)
 
 
 def _layout(state: str, partitions: Sequence[OldPartition]) -> Layout:

@@ -1,5 +1,5 @@
-"""Logs of Kafka 0.7 in their directories: ``TOPIC-N/00000000000000000000.kafka``, named by the
-position of their first byte. Nothing is changed in them.
+"""Logs of Kafka 0.7 in their directories: ``TOPIC-N/00000000000000000000.kafka`` (or with 11
+digits), named by the position of their first byte. Nothing is changed in them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from kbroker._ext.record.messages_07 import Region, read_region
 
-_SEGMENT = re.compile(r"([0-9]{20})\.kafka")
+# Documents of Kafka show names of 11 digits, its files have 20.
+_SEGMENT = re.compile(r"([0-9]{11}|[0-9]{20})\.kafka")
 _PARTITION = re.compile(r"(.+)-([0-9]{1,9})")
 _POSITION_MAX = (1 << 63) - 1
 # BOUND: bytes read at a time, unless a message is larger.

@@ -34,6 +34,21 @@ def test_directory_that_is_missing_or_given_twice_is_an_error(capsys, tmp_path: 
     assert "a/0-0 is in two directories" in capsys.readouterr().err
 
 
+def test_directory_without_logs_of_07_is_named(capsys, tmp_path: Path):
+    """A log of Kafka 0.8, or a wrong directory, was imported as an empty partition, silently."""
+    state = ["--state", str(tmp_path / "state")]
+    nothing = tmp_path / "nothing"
+    nothing.mkdir()
+    assert command.main(["import-0.7", "plan", f"0={nothing}", *state]) == 0
+    assert f"{nothing}: there is no directory TOPIC-NUMBER" in capsys.readouterr().err
+    log = tmp_path / "logs" / "a-0"
+    log.mkdir(parents=True)
+    (log / f"{0:020}.log").write_bytes(b"x")
+    assert command.main(["import-0.7", "plan", f"0={log.parent}", *state]) == 0
+    said = capsys.readouterr().err
+    assert said.startswith(f"{log}: there is no file NUMBER.kafka of Kafka 0.7 (it has 000")
+
+
 def test_damaged_layout_is_named(capsys, tmp_path: Path):
     (tmp_path / "layout.json").write_text("[")
 

@@ -55,6 +55,15 @@ def test_partitions_and_segments_are_found_by_their_names(tmp_path):
     assert [first.size_before(at) for at in (0, 10, 24, 30, 99)] == [0, 10, 24, 30, 36]
 
 
+def test_segments_with_names_of_11_digits_are_read(tmp_path):
+    """As documents show them (VER-02); they counted as an empty partition."""
+    segment(tmp_path, 0, ONE * 2).rename(tmp_path / "orders-0" / "00000000000.kafka")
+    after = f"{2 * len(ONE):011}.kafka"
+    segment(tmp_path, 1, ONE).rename(tmp_path / "orders-0" / after)
+
+    assert read(tmp_path) == ([b"one"] * 3, [])
+
+
 def test_log_is_read_over_its_segments(tmp_path, monkeypatch):
     monkeypatch.setattr(old_logs, "_CHUNK_BYTES", 20)
     large = message(bytes(100))
