@@ -78,10 +78,12 @@ of names that `metrics.names` chooses:
 - `histograms`, on request: `kbroker_request_duration_seconds`, a histogram by API.
 
 `/jmx` has the same figures as JSON, by the names of Kafka's MBeans; `?qry=kafka.server:*` selects
-some. In a cluster each broker tells of the partitions that it leads, and the active controller of
-what belongs to no broker. Quantiles and shares of idle time are those of the last
-`metrics.num.samples` times `metrics.sample.window.ms`, quantiles with an error of at most 3 %. A
-figure that nobody measures is absent, not 0. [Decision 0026](decisions/0026-metrics.md) says how
+some. Its meters have rates as well (`MeanRate`, `OneMinuteRate`, `FiveMinuteRate`,
+`FifteenMinuteRate`), made from what was counted between the requests for `/jmx`. In a cluster each
+broker tells of the partitions that it leads, and the active controller of what belongs to no
+broker. Quantiles and shares of idle time are those of the last `metrics.num.samples` times
+`metrics.sample.window.ms`, quantiles with an error of at most 3 %. A figure that nobody measures is
+absent, not 0. [Decision 0026](decisions/0026-metrics.md) says how
 figures are kept, and where they differ from Kafka's.
 
 ## Lag

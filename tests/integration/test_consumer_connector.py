@@ -140,6 +140,11 @@ def test_streams_share_a_topic_and_zookeeper_tells_who_owns_what(
     take(second, 3)
     wait_until(lambda: sorted(connector.lags().values()) == [0, 0, 2, 5], 10, connector.lags)
     assert connector.lags()[topic, 0] == 0
+    client = connector.config["client.id"]
+    beans = connector.metrics()
+    assert beans[f"kafka.consumer:type=ConsumerFetcherManager,name=MaxLag,clientId={client}"] == 5
+    of_first = f"name=ConsumerLag,clientId={client},topic={topic},partition=0"
+    assert beans[f"kafka.consumer:type=FetcherLagMetrics,{of_first}"] == 0
     connector.shutdown()
     assert (store.ids(topic), store.owners(topic, topic)) == ({}, {})
     assert sum(store.offsets(topic, topic).values()) == 13

@@ -148,6 +148,8 @@ def test_mbeans_have_the_same_values(broker: Broker) -> None:
     beans = {bean["name"]: bean for bean in json.loads(text)["beans"]}
     name = "kafka.server:type=BrokerTopicMetrics,name=MessagesInPerSec,topic=orders"
     assert beans[name]["Count"] == RECORDS
+    assert beans[name]["MeanRate"] > 0
+    assert {"OneMinuteRate", "FiveMinuteRate", "FifteenMinuteRate"} <= beans[name].keys()
     assert all("BrokerTopicMetrics" in name for name in beans)
     assert http_get(broker, "/jmx?query=x")[0] == 400
 

@@ -18,6 +18,7 @@ from kbroker.metrics.mbeans import (
     GAUGE,
     HISTOGRAMS,
     JMX,
+    METER,
     NATIVE,
     NO_TAGS,
     WRITERS,
@@ -28,6 +29,7 @@ from kbroker.metrics.mbeans import (
     object_name,
     plain_lines,
 )
+from kbroker.metrics.meter_rates import MeterRates
 from kbroker.workers.exporter.as_kafka_exporter import cluster_lines, partition_lines
 from kbroker.workers.exporter.clients import ClientSoftware
 from kbroker.workers.exporter.groups import GroupLags
@@ -62,7 +64,7 @@ class Figures:
     """Puts together what the sources tell. native: the text of this broker's own metrics.
 
     partitions_max: with more replicas, those of single partitions are left out. own_host: see
-    ``cluster_lines``.
+    ``cluster_lines``. rates: of ``/jmx``.
     """
 
     def __init__(
@@ -80,7 +82,9 @@ class Figures:
         names: Iterable[str],
         partitions_max: int,
         own_host: str,
+        rates: MeterRates,
     ) -> None:
+        self._rates = rates
         self._image = image
         self._broker_id = broker_id
         self._whole = whole
@@ -203,19 +207,24 @@ class Figures:
         yield '{"beans":[\n'
         separator = ""
         merged: dict[str, dict[str, Any]] = {}
+        self._rates.look(time.monotonic())
         for bean, samples in self.samples():
             lines = []
             for tags, value in samples:
                 name = object_name(bean, tags)
+                # Of all meters, so that a pattern leaves no hole in their rates.
+                rates = self._rates.attributes(name, value) if bean.kind == METER else {}
                 if not fnmatchcase(name, pattern):
                     continue
                 if bean.kind == ATTRIBUTE:
                     merged.setdefault(name, {}).update(attributes(bean, value))
                     continue
-                lines.append(separator + json.dumps({"name": name} | attributes(bean, value)))
+                lines.append(
+                    separator + json.dumps({"name": name} | attributes(bean, value) | rates)
+                )
                 separator = ",\n"
             yield "".join(lines)
-        for name, found in merged.items():
-            yield separator + json.dumps({"name": name} | found)
+        for name, row in merged.items():
+            yield separator + json.dumps({"name": name} | row)
             separator = ",\n"
         yield "\n]}\n"

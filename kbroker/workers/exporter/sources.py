@@ -12,6 +12,7 @@ from kbroker._ext.shared.request_times import TimesView
 from kbroker.clock import SystemClock
 from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.ipc.process_table import ProcessKind
+from kbroker.metrics.meter_rates import MeterRates, started_s
 from kbroker.workers.exporter.clients import ClientSoftware
 from kbroker.workers.exporter.figures import Figures
 from kbroker.workers.exporter.groups import GroupLags
@@ -94,6 +95,7 @@ def make_figures(
         config["metrics.names"],
         config["metrics.partitions.max"],
         own_host([listener.host for listener, *_ in context.listeners]),
+        MeterRates(started_s(context.parent_pid, time.monotonic())),
     )
 
 

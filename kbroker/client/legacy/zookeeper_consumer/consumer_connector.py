@@ -191,6 +191,19 @@ class ConsumerConnector:
         """
         return self._rebalancer.lags()
 
+    def metrics(self) -> dict[str, int]:
+        """The figures of this consumer by the names of Java's MBeans: of each partition that it
+        owns the lag, and the largest.
+        """
+        lags, client = self.lags(), self.config["client.id"]
+        of_partition = "kafka.consumer:type=FetcherLagMetrics,name=ConsumerLag"
+        found = {
+            f"{of_partition},clientId={client},topic={topic},partition={partition}": lag
+            for (topic, partition), lag in lags.items()
+        }
+        largest = f"kafka.consumer:type=ConsumerFetcherManager,name=MaxLag,clientId={client}"
+        return {largest: max(lags.values(), default=0), **found}
+
     def _commit_regularly(self) -> None:
         seconds = self.config.seconds("auto.commit.interval.ms")
         while not self._closing.wait(seconds):
