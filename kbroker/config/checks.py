@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 
 PROTOCOL = "inter.broker.protocol.version"
 _DEDUPE_BYTES_MIN = 1 << 20
+ROLES = "process.roles"
+VOTERS = "controller.quorum.voters"
+SERVERS = "controller.quorum.bootstrap.servers"
+_NO_KRAFT = (
+    "; kbroker has no KRaft quorum of several nodes: without zookeeper.connect a broker is alone, "
+    "and a cluster of kbrokers needs zookeeper.connect"
+)
 # In cordoned.log.dirs: every directory.
 ALL_CORDONED = "*"
 
@@ -23,6 +30,7 @@ ALL_CORDONED = "*"
 def check_limits(config: BrokerConfig) -> None:
     """Raise ConfigError for the first limit that does not hold."""
     _check_identity(config)
+    _check_quorum(config)
     _check_times(config)
     _check_places(config)
     _check_connections(config)
@@ -48,6 +56,26 @@ def _check_identity(config: BrokerConfig) -> None:
         # node.id may be any.
         limit = config["reserved.broker.max.id"]
         _refuse(config, "broker.id", f"at most reserved.broker.max.id ({limit})")
+
+
+def _check_quorum(config: BrokerConfig) -> None:
+    """Nodes of a KRaft cluster would serve as so many clusters of one."""
+    if config.uses_zookeeper:
+        return
+
+    def refuse(name: str, allowed: str) -> None:
+        raise ConfigError(name, ",".join(config[name]), allowed + _NO_KRAFT)
+
+    roles = config[ROLES]
+    if roles and set(roles) != {"broker", "controller"}:
+        refuse(ROLES, "broker,controller")
+    voters = [voter.partition("@")[0].strip() for voter in config[VOTERS]]
+    own = config["node.id"]
+    is_alone = len(voters) <= 1 and (own < 0 or voters in ([], [str(own)]))
+    if not is_alone:
+        refuse(VOTERS, f"this node alone ({max(own, 0)}@host:port)")
+    if len(config[SERVERS]) > 1:
+        refuse(SERVERS, "the address of this node alone")
 
 
 def _check_times(config: BrokerConfig) -> None:

@@ -79,14 +79,19 @@ ZOOKEEPER = (
 KRAFT = (
     Key("process.roles", LIST, (), HIGH, status=UNUSED,
         doc=
-            "Roles of a KRaft node. kbroker has no KRaft: the broker keeps its metadata in its "
-            "own data directory."),
+            "Roles of a KRaft node. kbroker has no KRaft: with broker,controller it keeps its "
+            "metadata in its own data directory and is alone; without zookeeper.connect, other "
+            "roles are refused."),
     Key("controller.listener.names", LIST, (), HIGH, status=UNUSED,
         doc="Listeners of a KRaft controller. Listeners named here are not opened."),
     Key("controller.quorum.voters", LIST, (), HIGH, status=UNUSED,
-        doc="Voters of a KRaft quorum."),
+        doc=
+            "Voters of a KRaft quorum. Without zookeeper.connect, others than this node are "
+            "refused."),
     Key("controller.quorum.bootstrap.servers", LIST, (), HIGH, status=UNUSED,
-        doc="Addresses for finding a KRaft quorum."),
+        doc=
+            "Addresses for finding a KRaft quorum. Without zookeeper.connect, more than one is "
+            "refused."),
     Key("controller.quorum.election.timeout.ms", INT, 1000, HIGH, status=UNUSED,
         doc="KRaft election timeout."),
     Key("controller.quorum.fetch.timeout.ms", INT, 2000, HIGH, status=UNUSED,

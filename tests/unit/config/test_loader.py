@@ -147,6 +147,42 @@ def test_sample_of_kraft_opens_no_controller_listener():
         assert "has no effect: kbroker has no KRaft" in line
 
 
+VOTERS = "1@localhost:9093"
+
+
+@pytest.mark.parametrize(
+    ("given", "instead", "named"),
+    [
+        ("process.roles=broker,controller", "process.roles=broker", "process.roles=broker is"),
+        ("process.roles=broker,controller", "process.roles=controller", "process.roles=controller"),
+        (f"quorum.voters={VOTERS}", f"quorum.voters={VOTERS},2@other:9093", "2@other:9093 is not"),
+        (f"quorum.voters={VOTERS}", "quorum.voters=2@other:9093", "this node alone (1@host:port)"),
+        ("node.id=1", "node.id=2", "this node alone (2@host:port)"),
+        (f"quorum.voters={VOTERS}", "quorum.bootstrap.servers=a:9093,b:9093", "b:9093 is not"),
+    ],
+)
+def test_node_of_a_kraft_cluster_is_refused(given, instead, named):
+    """Three of them would serve as three clusters, each with its own topics of the same names."""
+    text = SAMPLE_39_KRAFT.replace(given, instead)
+    assert text != SAMPLE_39_KRAFT
+
+    with pytest.raises(ConfigError) as caught:
+        load_text(text)
+
+    assert named in str(caught.value)
+    assert "needs zookeeper.connect" in str(caught.value)
+    load_text(text, zookeeper_connect="h:2181")  # it is in that cluster
+
+
+@pytest.mark.parametrize(
+    "instead",
+    ["", "controller.quorum.bootstrap.servers=localhost:9093"],
+)
+def test_node_that_is_a_kraft_cluster_of_its_own_starts(instead):
+    """Kafka 4 ships the second."""
+    load_text(SAMPLE_39_KRAFT.replace(f"controller.quorum.voters={VOTERS}", instead))
+
+
 # -- names -----------------------------------------------------------------------------------------
 
 

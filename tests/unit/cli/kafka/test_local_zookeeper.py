@@ -37,7 +37,8 @@ def test_new_directory_is_used_with_the_zookeeper_that_runs(config):
 
 
 @pytest.mark.parametrize("settings", [
-    {"zookeeper_connect": "other:2181"}, {"zookeeper_connect": ""}, {"process_roles": "broker"},
+    {"zookeeper_connect": "other:2181"}, {"zookeeper_connect": ""},
+    {"process_roles": "broker,controller"},
 ])  # fmt: skip
 def test_settings_that_say_it_are_left_alone(config, settings):
     assert choose(config(**settings), FOUND) == ({}, None)
