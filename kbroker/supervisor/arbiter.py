@@ -47,6 +47,11 @@ logger = logging.getLogger(__name__)
 
 STOP_RESERVE_S = 0.1  # kept for each step that follows
 KILL_WAIT_S = 0.5
+# The part of the budget that the processes before io workers may use. These have the rest, as there
+# is no clean-shutdown marker without them.
+BEFORE_LOGS_SHARE = 0.5
+# How long a step takes until the log says what it waits for.
+STOP_SAID_AFTER_S = 5.0
 # The share of it that io workers may use for their logs: killed in a sync, they do not end before
 # it.
 LOGS_GRACE_S = 0.3
@@ -329,6 +334,8 @@ class Arbiter:
             steps_left = len(STOP_ORDER) - 1 - position
             # Whatever earlier steps took, each has its reserve.
             due = max(deadline - STOP_RESERVE_S * steps_left, step_started_at + STOP_RESERVE_S)
+            if position < STOP_ORDER.index(ProcessKind.IO_WORKER):
+                due = min(due, started_at + self._stop_budget_s * BEFORE_LOGS_SHARE)
             self._stop_group(group, due, self._grace_s.get(kind, 0.0))
             elapsed_ms = (self._system.now() - step_started_at) * 1000
             logger.debug("stopped %d %s in %d ms", len(group), kind.name.lower(), elapsed_ms)
@@ -339,15 +346,22 @@ class Arbiter:
         deadline += grace_s
         for child in group:
             self._system.kill(child.pid, signal.SIGTERM)
+        say_at = self._system.now() + STOP_SAID_AFTER_S
         while any(child.pid for child in group):
             left_s = deadline - self._system.now()
             if left_s <= 0:
                 break
+            if self._system.now() >= say_at:
+                say_at = deadline
+                titles = ", ".join(child.address.title for child in group if child.pid)
+                text = "still waiting for %s to stop; killing it in %d s%s"
+                logger.warning(text, titles, left_s, consequence(group))
             self._system.wait_signals(min(left_s, 0.05))
             self.reap()
         for child in group:
             if child.pid:
-                logger.warning("%s did not stop in time; killing it", child.address.title)
+                text = "%s did not stop in time (shutdown.timeout.ms); killing it%s"
+                logger.warning(text, child.address.title, consequence(group))
                 self._system.kill(child.pid, signal.SIGKILL)
         # A process in an uninterruptible system call dies when that returns; its locks are held
         # until then.
@@ -358,9 +372,24 @@ class Arbiter:
 
     def stopped_cleanly(self, kind: ProcessKind) -> bool:
         """Whether every process of ``kind`` ran until it was told to stop, then exited with 0."""
-        return all(
-            child.exit_code == EXIT_DONE for child in self.children if child.address.kind == kind
+        return not self.unclean(kind)
+
+    def unclean(self, kind: ProcessKind) -> str:
+        """The processes of ``kind`` that did not, and how they ended; empty if there are none."""
+        return ", ".join(
+            f"{child.address.title} {describe_exit(child.exit_code)}"
+            if child.exit_code is not None
+            else f"{child.address.title} does not end"
+            for child in self.children
+            if child.address.kind == kind and child.exit_code != EXIT_DONE
         )
+
+
+def consequence(group: Sequence[Child]) -> str:
+    """What the kill of these costs, for the log."""
+    if group[0].address.kind != ProcessKind.IO_WORKER:
+        return ""
+    return ": there is no clean-shutdown marker then, and the next start recovers the logs"
 
 
 def describe_exit(code: int) -> str:

@@ -244,7 +244,8 @@ class Broker:
         if arbiter.stopped_cleanly(ProcessKind.IO_WORKER):
             self.data_dirs.mark_clean(self._failed_dirs())
         else:
-            logger.warning("io workers did not stop cleanly; the next start recovers the logs")
+            text = "no clean-shutdown marker, as %s: the next start recovers the logs"
+            logger.warning(text, arbiter.unclean(ProcessKind.IO_WORKER))
         return exit_code
 
     def _failed_dirs(self) -> set[str]:

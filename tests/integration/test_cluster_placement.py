@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from kbroker.testing import wait_until
 from kbroker.testing.cluster import Cluster
 
 pytestmark = pytest.mark.integration
@@ -74,6 +75,13 @@ def test_new_partitions_are_led_by_the_brokers_in_turn(cluster: Cluster) -> None
     assert Counter(node for row in rows for node in row) == dict.fromkeys(range(4), 4)
 
 
+def has_coordinator(consumer: Consumer) -> bool:
+    try:
+        return bool(consumer.committed([TopicPartition("none", 0)], timeout=TIMEOUT_S))
+    except KafkaException:  # it is being elected
+        return False
+
+
 def test_topics_that_any_broker_creates_are_spread_in_the_same_way(cluster: Cluster) -> None:
     """Internal ones, and those that a client merely names."""
     names = [f"named-{number}" for number in range(TOPICS)]
@@ -81,7 +89,7 @@ def test_topics_that_any_broker_creates_are_spread_in_the_same_way(cluster: Clus
     producer = Producer({**settings, "transactional.id": "t"})
     producer.init_transactions(TIMEOUT_S)
     consumer = Consumer({**settings, "group.id": "g"})
-    consumer.committed([TopicPartition(names[0], 0)], timeout=TIMEOUT_S)
+    wait_until(lambda: has_coordinator(consumer), timeout=TIMEOUT_S)
     writer = Producer(settings)
     for name in names:
         writer.produce(name, b"v")

@@ -125,11 +125,14 @@ KBROKER_S_OWN = (
             "after 30 seconds of service there is none."),
     Key("worker.restart.backoff.max.ms", INT, 10_000, LOW, low=1,
         doc="Maximum of that delay."),
-    Key("shutdown.timeout.ms", INT, 1500, LOW, low=1,
+    Key("shutdown.timeout.ms", INT, 30_000, LOW, low=1,
         doc=
-            "How long the processes have for a clean stop before they are killed. A third of it "
-            "is for responses to what producers have sent. Io workers that are still syncing "
-            "logs get 300 ms more, and a controller process that is still ending its ZooKeeper "
+            "How long the processes may take for a clean stop before they are killed; an idle "
+            "broker needs less than a second. A service manager must wait for longer "
+            "(TimeoutStopSec, docker stop -t). A third of it is for responses to what producers "
+            "have sent, and half of it for io workers, which sync the logs: one that is killed "
+            "leaves no clean-shutdown marker, so that the next start recovers its logs. They get "
+            "300 ms more, and a controller process that is still ending its ZooKeeper "
             "session 1.2 s: until that session has ended, other brokers count this one as live."),
 )
 

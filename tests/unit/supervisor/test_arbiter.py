@@ -409,6 +409,32 @@ def test_shutdown_kills_a_controller_process_that_cannot_end_its_session() -> No
     assert setup.system.time - started_at <= 3.0
 
 
+def test_stuck_network_process_leaves_io_workers_time_for_their_logs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    setup = Setup(stop_budget_s=30)
+    setup.system.stubborn = {NETWORK}
+    setup.system.stubborn_until(IO, setup.system.time + 25)
+
+    setup.arbiter.shutdown()
+
+    assert setup.arbiter.stopped_cleanly(ProcessKind.IO_WORKER)
+    assert "network-0 did not stop in time (shutdown.timeout.ms); killing it" in caplog.text
+    assert "still waiting for io-0 to stop; killing it in" in caplog.text
+
+
+def test_stop_that_loses_the_clean_marker_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    setup = Setup(stop_budget_s=30)
+    setup.system.stubborn = {IO}
+
+    setup.arbiter.shutdown()
+
+    lines = [record.getMessage() for record in caplog.records if "io-0" in record.getMessage()]
+    assert len(lines) == 2
+    assert all(line.endswith("the next start recovers the logs") for line in lines)
+    assert "io-0 was killed by SIGKILL" in setup.arbiter.unclean(ProcessKind.IO_WORKER)
+
+
 def test_shutdown_kills_who_does_not_leave_and_keeps_the_budget(setup: Setup) -> None:
     setup.system.stubborn = {NETWORK, IO}
     started_at = setup.system.time
