@@ -16,8 +16,10 @@ from kbroker.adopt.to_kraft import set_metadata_log_aside
 from kbroker.adopt.zookeeper import Nodes, check, check_alone, connected
 from kbroker.controller.persistence import PRODUCER_ID_BLOCK_SIZE
 from kbroker.metastore import paths
+from kbroker.storage.dirs.creation_note import remove_creation
+from kbroker.storage.dirs.log_dir import scan_partitions
 from kbroker.storage.files import replace_file
-from kbroker.storage.formats import META_NAME
+from kbroker.storage.formats import META_NAME, partition_dir_name
 from kbroker.storage.owner import give_to_owner
 from kbroker.wording import counted
 
@@ -45,6 +47,7 @@ def give_back(holdings: Holdings, connect: str, say: Say, *, dry_run: bool) -> l
             older_records.rewrite(changes, say)
             for log_dir in holdings.log_dirs:
                 set_metadata_log_aside(log_dir, say)
+                _forget_creations(log_dir)
                 _write_meta(holdings, log_dir)
             _tell(client, holdings)
             say(f"Written to ZooKeeper {connect}: {counted(len(holdings.topics), 'topic')}.")
@@ -54,6 +57,12 @@ def give_back(holdings: Holdings, connect: str, say: Say, *, dry_run: bool) -> l
         f"  zookeeper.connect={connect}",
         f"  log.dirs={','.join(holdings.log_dirs)}",
     ]
+
+
+def _forget_creations(log_dir: str) -> None:
+    """Topics get new nodes; what directories say of older ones would make them another topic's."""
+    for key in scan_partitions(log_dir):
+        remove_creation(os.path.join(log_dir, partition_dir_name(*key)))
 
 
 def _tell(client: Nodes, holdings: Holdings) -> None:

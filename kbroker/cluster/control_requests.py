@@ -94,11 +94,14 @@ class Sender(NamedTuple):
 
 
 class LeaderAndIsr(NamedTuple):
-    """The broker's role in partitions of which it has a replica."""
+    """The broker's role in partitions of which it has a replica. ``creations``: of its topics, as
+    far as this broker has asked the store; not on the wire.
+    """
 
     sender: Sender
     partitions: list[LedPartition]
     topic_ids: Mapping[str, bytes]
+    creations: Mapping[str, bytes] = {}
 
 
 class UpdateMetadata(NamedTuple):

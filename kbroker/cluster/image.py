@@ -54,6 +54,7 @@ class TopicImage(NamedTuple):
     internal: bool
     partitions: tuple[PartitionImage, ...]
     config: dict[str, str]
+    creation: bytes = b""  # for io workers, of a topic with replicas here, where topics have no ids
 
 
 class ClusterImage:
@@ -180,6 +181,7 @@ def topic_image(name: str, document: dict[str, Any]) -> TopicImage:
             document["internal"],
             partitions,
             document["config"],
+            bytes.fromhex(document.get("creation", "")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise DocumentError(f"topic {name} of the image: {error!r}") from error

@@ -96,6 +96,10 @@ class Session:
         self._fence_version = 0
         self.broker_epoch = -1
 
+    def note_suspect(self) -> None:
+        """Some logs of this broker may lack their newest records. Called before ``start``."""
+        self._me = self._me._replace(is_suspect=True)
+
     def start(self) -> None:
         """Register and stand for election, now and whenever it becomes necessary again."""
         self._store.watch_session(self._on_state)

@@ -25,6 +25,7 @@ from kbroker.config.quota_keys import CLIENT_QUOTAS, IP_QUOTAS, read_quotas
 from kbroker.config.topic_config import unusable
 from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.controller.configs import Configs, ConfigsChanged, entity_of
+from kbroker.controller.creations import Creations
 from kbroker.controller.membership import latest_controller_epoch
 from kbroker.controller.topic_nodes import DAMAGED
 from kbroker.controller.watched_tree import WatchedTree
@@ -270,10 +271,15 @@ class ConfiguredHosting:
     """
 
     def __init__(
-        self, hosting: Hosts, stored: StoredConfigs, sleep: Callable[[int], Pending[None]]
+        self,
+        hosting: Hosts,
+        stored: StoredConfigs,
+        creations: Creations,
+        sleep: Callable[[int], Pending[None]],
     ) -> None:
         self._hosting = hosting
         self._stored = stored
+        self._creations = creations
         self._sleep = sleep
         self._rejected = -1  # an epoch that the store did not know for long enough
         self._rejections = RateLimit()
@@ -289,6 +295,8 @@ class ConfiguredHosting:
         new = [name for name in names if not self._hosting.has_topic(name)]
         if new and not isinstance(request, StopReplica) and self._stored.is_connected:
             await self._read(new)
+        if self._stored.is_connected:
+            request = await self._creations.complete(request)
         response = await self._hosting.take(request)
         for name in names:
             if not self._hosting.has_topic(name):

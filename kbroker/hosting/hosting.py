@@ -23,6 +23,7 @@ from kbroker.cluster.control_requests import (
     UpdateMetadata,
 )
 from kbroker.cluster.features import ALL, Finalized
+from kbroker.cluster.image import NO_SLOT
 from kbroker.errors import ErrorCode
 from kbroker.hosting.deletions import Deletions
 from kbroker.hosting.image import Changes, HostImage, set_or_forget
@@ -32,7 +33,9 @@ from kbroker.hosting.offline_replicas import OfflineReplicas
 from kbroker.hosting.replicas import HostedReplicas, Replica, Slots
 from kbroker.ipc.calls import IsrState, StoppedReplica
 from kbroker.ipc.pending import Pending, run
+from kbroker.logcontext import Whole
 from kbroker.security.acls import Entry, Resource
+from kbroker.storage.dirs.creation_note import NO_CREATION
 from kbroker.types import BrokerId
 
 logger = logging.getLogger(__name__)
@@ -174,7 +177,15 @@ class Hosting:
         return ErrorCode.NONE
 
     def _lead_and_follow(self, request: LeaderAndIsr) -> Pending[ControlResponse]:
-        held = [told for told in request.partitions if told.key in self._deletions]
+        outlived = self.replicas.of_other_creations(request)
+        if outlived:
+            self._set_outlived_aside(outlived)
+        renewed = {topic for topic, _ in outlived}
+        held = [
+            told
+            for told in request.partitions
+            if told.topic in renewed or told.key in self._deletions
+        ]
         if held:
             return run(self._lead_in_parts(request, held))
         slots = {told.key: self._slot(told.key) for told in request.partitions}
@@ -197,7 +208,8 @@ class Hosting:
         self, request: LeaderAndIsr, held: list[LedPartition]
     ) -> ControlResponse:
         """Apply what is possible at once, the rest when old logs are deleted, if still valid."""
-        others = [told for told in request.partitions if told.key not in self._deletions]
+        late_keys = {told.key for told in held}
+        others = [told for told in request.partitions if told.key not in late_keys]
         first = self._lead_and_follow(request._replace(partitions=others))
         kept = await self._deletions.hold(held)
         second = await self.take(request._replace(partitions=kept))
@@ -207,6 +219,15 @@ class Hosting:
             for told in kept:
                 del late[told.key]
         return ControlResponse(partitions={**response.partitions, **second.partitions, **late})
+
+    def _set_outlived_aside(self, outlived: Mapping[PartitionKey, Replica]) -> None:
+        """The store says that another topic has the name now, of which no StopReplica has told."""
+        logger.error(
+            "topics %s were deleted and created again, and no controller has ordered that their "
+            "logs here be deleted; setting the logs aside",
+            Whole(", ".join(dict.fromkeys(topic for topic, _ in outlived))),
+        )  # fmt: skip
+        run(self.set_aside(outlived)).then(_raise_error)
 
     async def _publish_replicas(
         self,
@@ -249,13 +270,12 @@ class Hosting:
         return run(publish())
 
     def _stop(self, request: StopReplica) -> Pending[ControlResponse]:
+        """INVARIANT: that a log is deleted is not said before every log directory was looked at: a
+        replica that is not known here may be on disk, from an earlier run.
+        """
         stopped, rejected = self.replicas.fence(request)
         kept = [asked.key for asked in stopped if not asked.delete]
-        deleted = {
-            asked.key: replica
-            for asked in stopped
-            if asked.delete and (replica := self.replicas.replica(asked.key)) is not None
-        }
+        deleted = {asked.key: self.replicas.replica(asked.key) for asked in stopped if asked.delete}
         for key in kept:
             self.replicas.stop(key)
         self._note(hosted=kept)
@@ -266,7 +286,7 @@ class Hosting:
     async def _finish_stop(
         self,
         kept: Collection[PartitionKey],
-        deleted: Mapping[PartitionKey, Replica],
+        deleted: Mapping[PartitionKey, Replica | None],
         rejected: dict[PartitionKey, ErrorCode],
     ) -> ControlResponse:
         """Update network processes first, so that no client reads a log that is being deleted; then
@@ -294,13 +314,18 @@ class Hosting:
         """Whether a log of the partition is being deleted, or set aside."""
         return key in self._deletions
 
-    async def _remove(self, replicas: Mapping[PartitionKey, Replica], *, is_kept: bool) -> None:
+    async def _remove(
+        self, replicas: Mapping[PartitionKey, Replica | None], *, is_kept: bool
+    ) -> None:
+        known = {key: one for key, one in replicas.items() if one is not None}
         rows = [
             StoppedReplica(*key, one.slot, one.slot_incarnation, is_kept)
-            for key, one in replicas.items()
+            for key, one in known.items()
         ]
+        rows += [StoppedReplica(*key, NO_SLOT, 0, is_kept) for key in replicas if key not in known]
         await self._processes.stop_replicas(rows)
-        await self._forget(replicas)
+        if known:
+            await self._forget(known)
 
     async def _forget(self, deleted: Mapping[PartitionKey, Replica]) -> None:
         """Remove replicas whose logs are deleted, unless another deletion has already done so."""
@@ -313,6 +338,11 @@ class Hosting:
         await self._publish(Changes(gone, [key for key in gone if self._is_known(key)]))
         for name in dict.fromkeys(topic for topic, _ in gone):
             self._slots.release(name, [partition for topic, partition in gone if topic == name])
+
+    def creation(self, name: str) -> bytes:
+        """The creation of a topic with replicas here; NO_CREATION if it is not known."""
+        topic = self.replicas.topic(name)
+        return NO_CREATION if topic is None else topic.creation
 
     # -- settings: no controller tells them, every broker reads them in the store -------------
 
@@ -389,3 +419,8 @@ class Hosting:
     def _slot(self, key: PartitionKey) -> tuple[int, int] | None:
         replica = self.replicas.replica(key)
         return None if replica is None else (replica.slot, replica.slot_incarnation)
+
+
+def _raise_error(outcome: Pending[None]) -> None:
+    if outcome.error is not None:
+        raise outcome.error

@@ -24,6 +24,7 @@ from kbroker.hosting.replicas import HostedReplicas, Replica
 from kbroker.internal_topics import INTERNAL_TOPICS
 from kbroker.ipc.calls import FeaturesDocument, ImageDocument
 from kbroker.security.acls import Entry, Resource, to_document
+from kbroker.storage.dirs.creation_note import NO_CREATION
 from kbroker.types import BrokerId
 
 Document = dict[str, Any]
@@ -77,14 +78,16 @@ class View(NamedTuple):
     partition_count: int
     known: Mapping[int, KnownPartition] | None
     hosted: Mapping[int, Replica] | None
+    creation: bytes = NO_CREATION
 
     @property
     def shape(self) -> Shape:
-        return self.topic_id, self.partition_count, self.known is not None, self.hosted is not None
+        is_known, is_hosted = self.known is not None, self.hosted is not None
+        return self.topic_id, self.partition_count, is_known, is_hosted, self.creation
 
 
 # What of a topic changes for all of its partitions at once.
-Shape = tuple[bytes, int, bool, bool]
+Shape = tuple[bytes, int, bool, bool, bytes]
 
 
 class HostImage:
@@ -219,8 +222,8 @@ class HostImage:
         A new topic becomes known a moment after its replicas. If all have one here, io workers are
         not told then: the first change of a leader among thousands would be the whole topic.
         """
-        topic_id, count, _, has_replicas = view.shape
-        unknown = topic_id, count, False, has_replicas
+        topic_id, count, _, has_replicas, creation = view.shape
+        unknown = topic_id, count, False, has_replicas, creation
         return before == view.shape or (for_io_worker and has_replicas and before == unknown)
 
     def _view(self, name: str, for_io_worker: bool) -> View | None:
@@ -237,12 +240,17 @@ class HostImage:
         count = max(partitions or (), default=-1) + 1
         if for_io_worker:
             count = max(count, max(replicas or (), default=-1) + 1)
-        return View(by_id.topic_id, count, partitions, replicas)
+        creation = NO_CREATION
+        if for_io_worker and hosted is not None:
+            creation = hosted.creation
+        return View(by_id.topic_id, count, partitions, replicas, creation)
 
     def _topic(self, name: str, view: View | None, for_io_worker: bool) -> Document | None:
         if view is None:
             return None
+        more = {"creation": view.creation.hex()} if view.creation else {}
         return {
+            **more,
             "id": view.topic_id.hex(),
             "internal": name in INTERNAL_TOPICS,
             "config": self.topic_config.get(name, {}),

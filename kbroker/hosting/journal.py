@@ -143,6 +143,8 @@ class Remembered:
             _take(hosted, rows, lambda number, row, name=name: _replica(name, number, *row))
             if not hosted:
                 del self.hosted[name]
+        for name, creation in line.get("creations", {}).items():
+            self.hosted[name] = self.hosted[name]._replace(creation=bytes.fromhex(creation))
         for row in line.get("asked", ()):
             wanted = WantedIsr(*row)
             self.asked[wanted.key] = wanted
@@ -306,6 +308,10 @@ class Journal:
         rows = self._hosted(hosted)
         if rows:
             document["hosted"] = rows
+        topics = {name: source.image.replicas.topic(name) for name in rows}
+        creations = {name: one.creation.hex() for name, one in topics.items() if one is not None}
+        if any(creations.values()):
+            document["creations"] = creations
         return document
 
     def _known(self, keys: Iterable[PartitionKey]) -> Rows:

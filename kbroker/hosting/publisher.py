@@ -11,6 +11,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kbroker.cluster.image import NO_SLOT
 from kbroker.errors import WireError
 from kbroker.hosting.image import Changes, HostImage, combined
 from kbroker.ipc import calls
@@ -76,14 +77,16 @@ class Publisher:
 
         Nothing else deletes a log, whatever the image says. An io worker that restarts gets the
         topics again with its snapshot, while they are in it, and has to delete the logs again: only
-        the reply of its current incarnation counts.
+        the reply of its current incarnation counts. A replica without a slot may be on disk: every
+        io worker looks for it.
         """
         stopped: dict[Address, int] = {}
         io_workers = self._processes.of_kind(ProcessKind.IO_WORKER)
         by_owner: dict[Address, list[calls.StoppedReplica]] = {}
         for replica in replicas:
             owner = io_workers[replica.slot % len(io_workers)]
-            by_owner.setdefault(owner, []).append(replica)
+            for address in io_workers if replica.slot == NO_SLOT else [owner]:
+                by_owner.setdefault(address, []).append(replica)
         while True:
             left = [
                 address

@@ -25,6 +25,7 @@ from kbroker.cluster.control_requests import (
 from kbroker.errors import ErrorCode
 from kbroker.hosting.slots import NoFreeSlot, Slot
 from kbroker.ipc.calls import IsrState
+from kbroker.storage.dirs.creation_note import NO_CREATION, is_other_creation
 
 logger = logging.getLogger(__name__)
 
@@ -48,8 +49,11 @@ class Replica(NamedTuple):
 
 
 class HostedTopic(NamedTuple):
+    """creation: where topics have no ids; empty if it is not known."""
+
     topic_id: bytes
     replicas: dict[int, Replica]
+    creation: bytes = NO_CREATION
 
 
 class HostedReplicas:
@@ -104,7 +108,24 @@ class HostedReplicas:
                 )
                 continue
             self._enter(name, request.topic_ids.get(name, b""), partitions, slots)
+            self.learn(name, request.creations.get(name, NO_CREATION))
         return rejected
+
+    def learn(self, name: str, creation: bytes) -> None:
+        """The creation of a topic that has replicas here, if the store could be asked for it."""
+        topic = self._topics.get(name)
+        if creation and topic is not None:
+            self._topics[name] = topic._replace(creation=creation)
+
+    def of_other_creations(self, request: LeaderAndIsr) -> dict[PartitionKey, Replica]:
+        """Replicas of topics that were deleted and created again since they came here."""
+        return {
+            replica.told.key: replica
+            for name, creation in request.creations.items()
+            if (topic := self._topics.get(name)) is not None
+            and is_other_creation(topic.creation, creation)
+            for replica in topic.replicas.values()
+        }
 
     def _error_of(self, told: LedPartition, topic_id: bytes) -> ErrorCode:
         topic, present = self._topics.get(told.topic), self.replica(told.key)

@@ -136,8 +136,8 @@ class _Change:
         if self._entry(path) is not None:
             raise NodeExists(path)
         self.count += 1
-        owner, created_id = (self._session_id, self.count) if operation.ephemeral else (0, 0)
-        stat = NodeStat(0, 0, self._now_ms, self._now_ms, created_id, owner)
+        owner = self._session_id if operation.ephemeral else 0
+        stat = NodeStat(0, 0, self._now_ms, self._now_ms, self.count, owner)
         self.entries[path] = Entry(operation.data, stat, frozenset())
         name = path.rpartition("/")[2]
         self._touch(parent_path, parent, parent.names | {name})

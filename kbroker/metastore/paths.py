@@ -57,6 +57,8 @@ GONE_TOPICS = "/kbroker-gone"
 # Features of kbroker that are finalized. Kafka keeps its own in /feature.
 KBROKER = "/kbroker"
 FEATURES = "/kbroker/features"
+# The log directories of each broker: their ids and last starts (``storage.dirs.incarnations``).
+LOG_DIRS = "/kbroker/log_dirs"
 # What the salts of users who do not exist follow from.
 DISGUISE = "/kbroker/disguise"
 KAFKAS_FEATURES = "/feature"
@@ -92,6 +94,20 @@ Assignment = dict[int, list[int]]
 
 def broker(broker_id: int) -> str:
     return f"{BROKER_IDS}/{broker_id}"
+
+
+def log_dirs(broker_id: int) -> str:
+    return f"{LOG_DIRS}/{broker_id}"
+
+
+def encode_log_dirs(starts: Mapping[str, int]) -> bytes:
+    """starts: the number of the last start, by directory id."""
+    return _dump({"version": 1, "starts": dict(starts)})
+
+
+def decode_log_dirs(data: bytes) -> dict[str, int]:
+    starts = as_object(load_object(data)["starts"])
+    return {name: as_integer(start) for name, start in starts.items()}
 
 
 def topic(name: str) -> str:

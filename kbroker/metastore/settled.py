@@ -64,6 +64,9 @@ class SettledStore:
     async def exists(self, path: str) -> NodeStat | None:
         return await self._repeated(lambda: self._store.exists(path))
 
+    async def sync(self, path: str) -> None:
+        await self._repeated(lambda: self._store.sync(path))
+
     async def children(self, path: str) -> list[str]:
         return await self._repeated(lambda: self._store.children(path))
 

@@ -169,6 +169,9 @@ class SimulatedStore(Store):
     def exists(self, path: str) -> Pending[NodeStat | None]:
         return self._ask(lambda: self._ensemble.tree.exists(path))
 
+    def sync(self, path: str) -> Pending[None]:
+        return self._ask(lambda: None)
+
     def children(self, path: str) -> Pending[list[str]]:
         return self._ask(lambda: self._ensemble.tree.children(path))
 

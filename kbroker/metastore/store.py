@@ -97,8 +97,8 @@ class NodeStat(NamedTuple):
     children_version: int  # times a child was created or deleted
     created_ms: int
     modified_ms: int
-    # For an ephemeral node: larger than that of every ephemeral node created before, so it
-    # distinguishes a node from earlier ones at its path. Others have 0 if the store keeps none.
+    # Larger than that of every node created before, so it distinguishes a node from earlier ones at
+    # its path. Nodes that are not ephemeral have 0 if the store is not shared.
     created_id: int
     owner_session: int  # whose end is the node's end; 0: the node is not ephemeral
 
@@ -218,6 +218,12 @@ class Store(ABC):
 
         This is not a snapshot: the tree may change while it is read.
         """
+
+    def sync(self, path: str) -> Pending[None]:
+        """Resolves when later reads see whatever was written before, by any client."""
+        done: Pending[None] = Pending()
+        done.resolve()
+        return done
 
     @abstractmethod
     def apply(self, operations: list[Operation]) -> Pending[list[str]]:

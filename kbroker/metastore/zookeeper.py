@@ -64,6 +64,7 @@ from kbroker.metastore.zookeeper_connection import (
     Reports,
     Result,
     StateChange,
+    ask_to_sync,
 )
 from kbroker.metastore.zookeeper_settings import ZooKeeperSettings
 from kbroker.metastore.zookeeper_watches import WatchedNode
@@ -158,6 +159,9 @@ class ZooKeeperStore(Store):
 
     def exists(self, path: str) -> Pending[NodeStat | None]:
         return self._read(path, lambda client, at: client.exists_async(at), _stat_or_none)
+
+    def sync(self, path: str) -> Pending[None]:
+        return self._read(path, ask_to_sync, lambda _: None)
 
     def children(self, path: str) -> Pending[list[str]]:
         return self._read(path, lambda client, at: client.get_children_async(at), sorted)

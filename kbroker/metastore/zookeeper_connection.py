@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient
+from kazoo.protocol.serialization import Sync
 
 from kbroker.metastore.zookeeper_client import Handler, LastWarning, new_client
 from kbroker.metastore.zookeeper_settings import ZooKeeperSettings
@@ -199,3 +200,10 @@ class Connection:
         self._changes += 1
         change = StateChange(self, self._client.client_state, self._client.client_id)
         self._reports.add(change)
+
+
+def ask_to_sync(client: KazooClient, path: str) -> Result:
+    """What ``sync_async`` does, which works with kazoo's own results only."""
+    result: Result = client.handler.async_result()
+    client._call(Sync(path), result)
+    return result

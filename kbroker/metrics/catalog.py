@@ -242,13 +242,13 @@ UNDER_MIN_ISR = _row(
 TAIL_REPAIRS_WAITING = _row(
     "kbroker_tail_repairs_waiting",
     GAUGE,
-    "Partitions that are not led yet after a power failure, until other replicas have been asked "
-    "for the records that may be lost here.",
+    "Partitions that are not led yet, until other replicas have been asked for the records that "
+    "may be lost here.",
 )
 TAIL_REPAIRS_INCOMPLETE = _row(
     "kbroker_tail_repairs_incomplete_total",
     COUNTER,
-    "Partitions led after a power failure although some replica could not be asked for records.",
+    "Partitions led that may have lost records, and of which some replica could not be asked.",
 )
 ISR_SHRINKS = _row(
     "kbroker_isr_shrinks_total", COUNTER, "Changes that removed replicas from an ISR led here."

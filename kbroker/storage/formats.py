@@ -32,6 +32,8 @@ NAME_BYTES_MAX = 255
 MOVED_MARKER = "moved.txt"
 
 PARTITION_METADATA = "partition.metadata"
+# kbroker's own, in a cluster without topic ids: the creation of the topic that the partition is of.
+CREATION_NOTE = "kbroker-creation"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 # kbroker's own: checksums of the partition's .txnindex files.
 TXN_INDEX_CHECKPOINT = "txn-index-checkpoint"
@@ -48,6 +50,8 @@ LOG_DIRS_NAME = "kbroker-log-dirs.txt"
 # have cut short.
 BOOT_ID_NAME = "kbroker-boot-id"
 SUSPECT_PARTITIONS = "kbroker-suspect-partitions"
+# kbroker's own, in a cluster: the id of the directory, and the number of its last start.
+INCARNATION_NAME = "kbroker-incarnation"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"

@@ -70,6 +70,10 @@ class Shortages:
         """The slot is open, free, or offline for another reason."""
         self._slots.discard(slot)
 
+    def is_waiting(self, slot: int) -> bool:
+        """Whether the log of this slot is to be opened later."""
+        return slot in self._slots
+
     def due(self) -> set[int]:
         """The slots whose logs should be retried now; each waits again if that fails."""
         if not self._slots or self._monotonic_ms() < self._due_ms:

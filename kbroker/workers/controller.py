@@ -10,11 +10,9 @@ import logging
 import os
 import select
 import signal
-import socket
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from kbroker._ext.shared.partition_table import PartitionTable, region_size
 from kbroker._ext.shared.request_times import (
@@ -26,11 +24,11 @@ from kbroker._ext.shared.request_times import (
 from kbroker.adopt.errors import Refusal
 from kbroker.cluster.features import ALL, NONE
 from kbroker.cluster.topic_ids import TopicIds
-from kbroker.config.loader import BrokerConfig
 from kbroker.controller import persistence
 from kbroker.controller.active_controller import ActiveController
 from kbroker.controller.config_admin import ConfigAdmin
 from kbroker.controller.configs import ConfigsChanged
+from kbroker.controller.creations import Creations, OwnHosting
 from kbroker.controller.duties import Duties
 from kbroker.controller.entity_admin import EntityAdmin
 from kbroker.controller.events import EventQueue
@@ -65,11 +63,13 @@ from kbroker.peers.links import Links
 from kbroker.protocol import codec
 from kbroker.security.principal import by
 from kbroker.storage.dirs import boots
+from kbroker.workers.advertised import advertised_endpoints, registered_endpoints
 from kbroker.workers.asking import Asking
 from kbroker.workers.base import Worker, now_ms, raise_failure
 from kbroker.workers.cluster_metrics import ClusterMetrics
 from kbroker.workers.controller_server import SERVED, ControllerServer
 from kbroker.workers.credentials import Credentials
+from kbroker.workers.directory_check import check_directories
 from kbroker.workers.forgotten import ForgottenReplicas
 from kbroker.workers.leaving import CLOSE_MS
 from kbroker.workers.office import InOffice, Office
@@ -115,9 +115,7 @@ class ControllerWorker(Worker):
             raise cannot_start(error) from error
         # Nodes that any broker may change, whichever is the controller.
         self.own_events, self.own_store = EventQueue(), SettledStore(self.store)
-        features = NONE if self.store.is_shared else ALL
-        self.hosting = Hosting(context.broker_id, context.cluster_id, self.slots, features)
-        found = self._make_journal()
+        found = self._make_hosting()
         self.publisher = Publisher(self.rpc, self.processes, self.hosting.image)
         self.hosting.publish_to(self.publisher)
         self.stored_configs = StoredConfigs(
@@ -139,7 +137,8 @@ class ControllerWorker(Worker):
         topic_ids = TopicIds("" if self.config.has_topic_ids else context.cluster_id)
         self._make_writers(topic_ids)
         security = context.peer_security.get(self.config.control_listener)
-        self.links = Links(context.broker_id, self.hosting, self, self.config, now_ms, security)
+        taker = OwnHosting(self.hosting, self.creations)
+        self.links = Links(context.broker_id, taker, self, self.config, now_ms, security)
         self.office = Office(
             self.store, me, self.hosting, self.links, self.stored_configs, self, topic_ids
         )
@@ -164,6 +163,13 @@ class ControllerWorker(Worker):
         self._is_set_up = True
         if self._failure is not None:
             raise cannot_start(self._failure) from self._failure
+
+    def _make_hosting(self) -> Remembered | None:
+        """As ``_make_journal``."""
+        context, features = self.context, NONE if self.store.is_shared else ALL
+        self.hosting = Hosting(context.broker_id, context.cluster_id, self.slots, features)
+        self.creations = Creations(self.own_store, self.hosting, self.rpc.sleep)
+        return self._make_journal()
 
     def _make_journal(self) -> Remembered | None:
         """Keep a journal where other brokers may be the controller; returns what the last
@@ -276,7 +282,21 @@ class ControllerWorker(Worker):
         if self._goes_on:
             logger.info("continuing with what the previous controller process knew")
             self._told()
-        self.office.start()
+        run(self._check_directories()).then(self._directories_checked)
+
+    async def _check_directories(self) -> None:
+        """Before this broker can be elected for anything."""
+        context = self.context
+        if self.store.is_shared and await check_directories(
+            self.own_store, context.broker_id, context.runtime_dir, context.clean_start
+        ):
+            self.office.note_suspect()
+
+    def _directories_checked(self, outcome: Pending[None]) -> None:
+        if outcome.error is not None:
+            self.failed(outcome.error)
+        else:
+            self.office.start()
 
     def _serve(self) -> None:
         serve, served = self.rpc.serve, self.office.served
@@ -303,7 +323,9 @@ class ControllerWorker(Worker):
         stored_offsets = StoredOffsets(self.own_events, self.own_store)
         serve(calls.COMMIT_STORED_OFFSETS, stored_offsets.commit)
         serve(calls.FETCH_STORED_OFFSETS, stored_offsets.fetch)
-        hosting = ConfiguredHosting(self.hosting, self.stored_configs, self.rpc.sleep)
+        hosting = ConfiguredHosting(
+            self.hosting, self.stored_configs, self.creations, self.rpc.sleep
+        )
         self._control = ControlServer(hosting, self.context.cluster_id, self.rpc.sleep)
         serve(calls.CONTROL_REQUEST, self._control_request)
         serve(calls.ALTER_ISR, self.isr_changes.serve_alter)
@@ -568,31 +590,6 @@ def cannot_start(error: BaseException) -> SystemExit:
     else:
         raise error
     return SystemExit(EXIT_CANNOT_START)
-
-
-def advertised_endpoints(config: BrokerConfig, bound_ports: dict[str, int]) -> list[list[Any]]:
-    """Endpoints for clients, as in the cluster image. Empty host: the address they connected to."""
-    advertised = [
-        [listener.name, listener.host, listener.port, listener.security_protocol]
-        for listener in config.advertised_listeners
-    ]
-    return advertised or [
-        [listener.name, "", bound_ports.get(listener.name, listener.port),
-         listener.security_protocol]
-        for listener in config.listeners
-    ]  # fmt: skip
-
-
-def registered_endpoints(config: BrokerConfig, endpoints: list[list[Any]]) -> list[list[Any]]:
-    """Endpoints for clients of other brokers in the cluster, each with a host.
-
-    As in Kafka: the host that the listener binds to, or else this machine's canonical name.
-    """
-    bound = {listener.name: listener.host for listener in config.listeners}
-    return [
-        [name, host or bound.get(name) or socket.getfqdn(), port, protocol]
-        for name, host, port, protocol in endpoints
-    ]
 
 
 def wall_ms() -> int:

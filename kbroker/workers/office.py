@@ -127,6 +127,10 @@ class Office:
         """The controller's; None if another broker is elected or the store is unreachable."""
         return self.present.duties if self.present is not None and self.is_connected else None
 
+    def note_suspect(self) -> None:
+        """As ``Session.note_suspect``."""
+        self._session.note_suspect()
+
     def start(self) -> None:
         """Register and stand for election, now and whenever it becomes necessary again."""
         self._session.start()

@@ -10,18 +10,20 @@ once, when it starts, between its registration and its first image:
   anything. Whoever assigns a partition to it meanwhile tells it afterwards, and the partition is
   copied from its leader: a replica that was removed is not in sync.
 
-Strays are renamed, never deleted, and so are unfinished moves of such partitions. Whatever cannot
-be read with certainty stays as it is.
+Strays are renamed, never deleted, and so are unfinished moves of such partitions. So are logs that
+say they belong to an earlier topic of the name (``storage.dirs.creation_note``). Whatever cannot be
+read with certainty stays as it is.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kbroker.adopt.directories import is_topic_name
 from kbroker.adopt.holdings import METADATA_TOPIC
+from kbroker.cluster.topic_ids import NO_TOPIC_ID
 from kbroker.controller.topic_nodes import DAMAGED
 from kbroker.ipc.pending import in_window
 from kbroker.logcontext import Whole
@@ -29,12 +31,14 @@ from kbroker.metastore import paths
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.store import NoNode, StoreError, StoreFailed
 from kbroker.storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint, TopicPartition
+from kbroker.storage.dirs.creation_note import NO_CREATION, creation_of
 from kbroker.storage.dirs.log_dir import (
     holds_segments,
     rename_to_stray,
     scan_futures,
     scan_partitions,
 )
+from kbroker.storage.dirs.ownership import ByCreation, Owner
 from kbroker.storage.formats import SUSPECT_PARTITIONS
 
 logger = logging.getLogger(__name__)
@@ -73,21 +77,27 @@ async def set_strays_aside(
             raise NotSure("a log directory is offline")
         held = [_look_into(path) for path in log_dirs]
         on_disk = {key for holdings in held for key in (*holdings.replicas, *holdings.futures)}
-        strays = await not_assigned(store, broker_id, on_disk)
-        if strays and not is_certain():
+        strays, creations = await look_up(store, broker_id, on_disk)
+        if not is_certain():
             raise NotSure("a log directory or the session was lost")
     except (NotSure, OSError, StoreError, StoreFailed) as error:
         text = "not looking for replicas that were removed while this broker was away: %s"
         logger.warning(text, error)
         return
     # Nothing is awaited from here on.
-    strays = {key for key in strays if not is_hosted(key)}
-    kept = [stray for holdings in held for stray in _rename(holdings, strays)]
+    kept = [
+        stray
+        for holdings in held
+        for stray in _rename(
+            holdings,
+            {key for key in strays | _outlived(holdings, creations) if not is_hosted(key)},
+        )
+    ]
     if kept:
         logger.warning(
-            "%s not assigned to this broker any more: the topic was deleted or the partition "
-            "reassigned while it was away. The records are kept in %s%s; remove what nobody needs, "
-            "and move the rest away before Kafka 2.7 starts here",
+            "%s not assigned to this broker any more: the topic was deleted (and perhaps created "
+            "again) or the partition reassigned while it was away. The records are kept in %s%s; "
+            "remove what nobody needs, and move the rest away before Kafka 2.7 starts here",
             "1 replica on disk is" if len(kept) == 1 else f"{len(kept):,} replicas on disk are",
             Whole(", ".join(kept[:_SHOWN_MAX])),
             f" and {len(kept) - _SHOWN_MAX:,} more" if len(kept) > _SHOWN_MAX else "",
@@ -107,29 +117,61 @@ def _is_of_topic(key: TopicPartition) -> bool:
     return key[0] != METADATA_TOPIC and is_topic_name(key[0])
 
 
-async def not_assigned(
+class LookedUp(NamedTuple):
+    """What the store says of partitions on disk: those without a replica on the broker, and the
+    creations of the topics that exist.
+    """
+
+    strays: set[TopicPartition]
+    creations: dict[str, bytes]
+
+
+async def look_up(
     store: SettledStore, broker_id: int, on_disk: Collection[TopicPartition]
-) -> set[TopicPartition]:
-    """Those of the partitions that have no replica on the broker. Raises NotSure, StoreError."""
+) -> LookedUp:
+    """Raises NotSure, StoreError."""
     if await store.exists(paths.BROKER_TOPICS) is None:
         raise NotSure(f"there is no {paths.BROKER_TOPICS}")
+    cluster = await store.exists(paths.CLUSTER_ID)
+    creations: dict[str, bytes] = {}
     by_topic: dict[str, list[int]] = {}
     for name, number in sorted(on_disk):
         by_topic.setdefault(name, []).append(number)
 
     async def strays_of(name: str) -> set[int]:
         try:
-            assigned = _assigned((await store.get(paths.topic(name))).data, broker_id)
+            node = await store.get(paths.topic(name))
+            assigned = _assigned(node.data, broker_id)
         except NoNode:
-            assigned = set()
+            return set(by_topic[name])
         except DAMAGED as error:
             logger.error("cannot tell which replicas of topic %s are here: %r", name, error)
             return set()
+        if cluster is not None:
+            creations[name] = creation_of(cluster.created_id, node.stat.created_id)
         return set(by_topic[name]) - assigned
 
     found = await in_window(map(strays_of, by_topic), READS_AT_ONCE)
-    return {
+    strays = {
         (name, number) for name, numbers in zip(by_topic, found, strict=True) for number in numbers
+    }
+    return LookedUp(strays, creations)
+
+
+async def not_assigned(
+    store: SettledStore, broker_id: int, on_disk: Collection[TopicPartition]
+) -> set[TopicPartition]:
+    """Those of the partitions that have no replica on the broker. Raises NotSure, StoreError."""
+    return (await look_up(store, broker_id, on_disk)).strays
+
+
+def _outlived(holdings: Holdings, creations: Mapping[str, bytes]) -> set[TopicPartition]:
+    """The replicas in a log directory that belong to earlier topics of their names."""
+    ownership = ByCreation()
+    return {
+        key
+        for key, path in holdings.replicas.items()
+        if ownership.is_anothers(path, Owner(NO_TOPIC_ID, creations.get(key[0], NO_CREATION)))
     }
 
 

@@ -79,7 +79,7 @@ class FollowerHost:
         self.hosted = HostedPartitions(
             self, self.store.manager, self.loop, broker_id=ME, worker_index=0, worker_count=1
         )
-        self.partitions = [
+        self.partitions: list[dict[str, Any]] = [
             {
                 "leader": LEADER,
                 "leader_epoch": 1,
@@ -88,6 +88,7 @@ class FollowerHost:
                 "slot": slot,
                 "slot_incarnation": 1,
                 "partition_epoch": 0,
+                "is_new": not self.store.manager.suspects,
             }
             for slot in range(partitions)
         ]
@@ -123,6 +124,8 @@ class FollowerHost:
         while not opening.done:
             self.rpc.tick(self.store.clock.monotonic_ms())
         assert not opening.value, opening.value
+        for row in self.partitions:
+            row.pop("is_new", None)
 
     # ---- the io worker ----
 

@@ -88,7 +88,8 @@ class LeaderHost:
         self.in_sync.take_asked_before(asked_before or [])
         self.document = topic_document(b"t" * 16, [0], leader=ME, leader_epoch=1)
         self.live = [ME, *replicas]
-        self.tell(isr=isr, replicas=replicas)
+        self.tell(isr=isr, replicas=replicas, is_new=True)
+        del self.document["partitions"][0]["is_new"]
 
     # -- the io worker --
 

@@ -160,7 +160,7 @@ class LogStore:
         epoch = config.pop("leader_epoch", 0)
         more = {
             name: config.pop(name)
-            for name in ("is_new", "role", "partition_epoch", "is_alone", "has_leader")
+            for name in ("is_new", "role", "partition_epoch", "is_alone", "has_leader", "creation")
             if name in config
         }
         return self.manager.open_partition(

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from support.cluster_simulation import befall, is_settled
 from support.simulated_cluster import Broker, ignore_rejected
-from support.simulated_power import lose_power
+from support.simulated_power import lose_disk, lose_power
 from support.simulated_replicas import ReplicatedCluster
 
 from kbroker.cluster.control_requests import PartitionKey
@@ -46,8 +46,11 @@ def go_on(cluster: ReplicatedCluster) -> None:
     kind = cluster.random.random()
     if kind < 0.4:
         befall(cluster)
-    elif kind < 0.5:
+    elif kind < 0.47:
         lose_power(cluster, cluster.random.randrange(len(cluster.brokers)))
+    elif kind < 0.52:
+        number = cluster.random.randrange(len(cluster.brokers))
+        lose_disk(cluster, number, older=cluster.random.random() < 0.5)
     elif kind < 0.6:
         create(cluster, cluster.random.choice("abc"))
     elif kind < 0.65:

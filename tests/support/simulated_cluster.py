@@ -29,6 +29,7 @@ from kbroker.cluster.control_requests import (
 from kbroker.cluster.image import ClusterImage
 from kbroker.controller import persistence
 from kbroker.controller.active_controller import ActiveController
+from kbroker.controller.creations import Creations, OwnHosting
 from kbroker.controller.duties import Duties
 from kbroker.controller.membership import Elected, Registration
 from kbroker.controller.session import Session
@@ -163,7 +164,9 @@ class Broker:
         self.stored = StoredConfigs(
             self.store, settled, self.hosting, self.sleep, lambda: cluster.now_ms
         )
-        self.recipient = ConfiguredHosting(self.hosting, self.stored, self.sleep)
+        creations = Creations(settled, self.hosting, self.sleep)
+        self.recipient = ConfiguredHosting(self.hosting, self.stored, creations, self.sleep)
+        self.own = OwnHosting(self.hosting, creations)
         endpoints = [["PLAINTEXT", f"host-{number}", 9092, "PLAINTEXT"]]
         resumes = self.hosting.broker_epoch
         me = Registration(BrokerId(number), endpoints, None, "c", resumes=resumes)
@@ -384,7 +387,7 @@ class Broker:
         before = self.hosting.controller_epoch
         if isinstance(request, StopReplica) and self._is_fresh(request):
             self.deletable |= {one.key for one in request.partitions if one.delete}
-        taken = self.recipient if request.sender.controller_id != self.number else self.hosting
+        taken = self.recipient if request.sender.controller_id != self.number else self.own
         answer = taken.take(request)
         assert self.hosting.controller_epoch >= before
         self.check()

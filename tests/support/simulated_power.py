@@ -128,6 +128,40 @@ def lose_power(cluster: ReplicatedCluster, number: int) -> None:
     cluster.brokers[number] = cluster.start(number)
 
 
+def may_lose_disk(cluster: ReplicatedCluster, number: int) -> bool:
+    """Whether another disk has each record that was acknowledged, so that none is lost for good."""
+    for id_, records in cluster.acknowledged.items():
+        others = [log for (n, other), log in cluster.disks.items() if other == id_ and n != number]
+        for offset, record in records.items():
+            if not any(log.entries[offset : offset + 1] == [record] for log in others):
+                return False
+    return True
+
+
+def lose_disk(cluster: ReplicatedCluster, number: int, older: bool = False) -> None:
+    """A machine stops, and starts with an empty disk or a restored one, which look as if they had
+    been closed in order. What the start finds by ``storage.dirs.incarnations`` is suspect.
+    """
+    if not may_lose_disk(cluster, number):
+        return
+    cluster.disks_lost += 1
+    cluster.brokers[number].crash()
+    for (where, id_), log in list(cluster.disks.items()):
+        if where != number:
+            log.synced = log.log_end_offset
+            continue
+        if older:
+            log.truncate_to(cluster.random.randint(0, log.log_end_offset))
+            log.synced = log.log_end_offset
+            log.is_suspect = True
+        else:
+            del cluster.disks[where, id_]
+        seen = cluster.seen.get(id_, [])
+        left = [one.entries for (_, other), one in cluster.disks.items() if other == id_]
+        del seen[max((same(seen, entries) for entries in left), default=0) :]
+    cluster.brokers[number] = cluster.start(number)
+
+
 def same(a: list[Record], b: list[Record]) -> int:
     """How many records two logs have in common."""
     both = min(len(a), len(b))

@@ -9,7 +9,8 @@ models. After each step is checked, by the names of the design:
 - I2 what was below a high watermark stays what it was, and so is what consumers have seen;
 - I3 in one leader epoch one broker appends;
 - I4 a follower's log is a prefix of its leader's whenever its fetch is counted;
-- I5 the high watermark of a leader does not fall within its leader epoch.
+- I5 the high watermark of a leader does not fall within its leader epoch;
+- I6 a log whose deletion a broker has acknowledged is not on its disk.
 """
 
 from __future__ import annotations
@@ -24,7 +25,13 @@ from support.simulated_power import begin_repair, repair
 
 from kbroker._ext.shared import session_times
 from kbroker._ext.shared.session_times import SessionTimes
-from kbroker.cluster.control_requests import LedPartition, PartitionKey
+from kbroker.cluster.control_requests import (
+    ControlRequest,
+    ControlResponse,
+    LedPartition,
+    PartitionKey,
+    StopReplica,
+)
 from kbroker.controller import persistence
 from kbroker.errors import ErrorCode, WireError
 from kbroker.hosting.image import Changes
@@ -242,11 +249,21 @@ class IoWorker:
                 continue
             replica = self.replicas.get(one.place)
             if replica is None:
-                log = self.cluster.disk(self.broker.number, one.id, one.partition.key)
+                log = self._open(one)
                 replica = Replica(self.broker.number, one.place, one.id, log)
                 self.replicas[one.place] = replica
             self._take_role(replica, one.partition)
         self.in_sync.end_turn()
+
+    def _open(self, told: Told) -> DiskLog:
+        """As in ``workers.io.hosted``: a log that must be there and is not was lost."""
+        partition, number = told.partition, self.broker.number
+        is_there = (number, told.id) in self.cluster.disks
+        log = self.cluster.disk(number, told.id, partition.key)
+        is_counted = number in partition.isr and len(partition.replicas) > 1
+        if not is_there and is_counted and not partition.is_new:
+            log.is_suspect = True
+        return log
 
     def stop(self, place: tuple[int, int]) -> Replica | None:
         """As in ``workers.io.hosted``: what was told before it was stopped opens it no more."""
@@ -608,13 +625,42 @@ class ReplicatedBroker(Broker):
         return found
 
     async def stop_replicas(self, replicas: Sequence[StoppedReplica]) -> None:
+        """As ``workers.io.hosted``: what is not open is looked for on disk."""
         await super().stop_replicas(replicas)
         for one in replicas:
-            place = one.slot, one.slot_incarnation
-            gone = self.io.stop(place)
+            gone = self.io.stop((one.slot, one.slot_incarnation))
             if gone is not None:
-                self.replicated.disks.pop((self.number, gone.id), None)
-                self.replicated.note_removed(gone.id, one.topic)
+                self._remove(gone.id, one.topic)
+                continue
+            key = one.topic, one.partition
+            for where, id_ in list(self.replicated.disks):
+                if where == self.number and self.replicated.disks[where, id_].key == key:
+                    self._remove(id_, one.topic)
+
+    def _remove(self, id_: PartitionId, name: str) -> None:
+        self.replicated.disks.pop((self.number, id_), None)
+        self.replicated.note_removed(id_, name)
+
+    def take(self, request: ControlRequest) -> Pending[ControlResponse]:
+        """I6: no log is on disk of which this broker says that it is deleted."""
+        answer = super().take(request)
+        return run(self._checked(request, answer)) if isinstance(request, StopReplica) else answer
+
+    async def _checked(
+        self, request: StopReplica, answer: Pending[ControlResponse]
+    ) -> ControlResponse:
+        response = await answer
+        if response.error is ErrorCode.NONE and self.is_alive:
+            ordered = {row.key for row in request.partitions if row.delete}
+            hosted = {replica.told.key for replica in self.hosting.replicas}
+            for key in ordered - response.partitions.keys() - hosted:
+                left = [
+                    id_
+                    for (number, id_), log in self.replicated.disks.items()
+                    if number == self.number and log.key == key
+                ]
+                assert not left, f"I6: broker {self.number} says that {key} is deleted"
+        return response
 
     async def before_hosting(self, session_id: int) -> None:
         """As ``workers.strays``, which looks at the disks of a broker that starts."""
@@ -634,7 +680,7 @@ class ReplicatedCluster(SimulatedCluster):
         self.seen: dict[PartitionId, list[Record]] = {}
         self.acknowledged: dict[PartitionId, dict[int, Record]] = {}
         self.deleted: set[PartitionId] = set()
-        self.written = 0
+        self.written = self.disks_lost = 0
         super().__init__(seed, faults, responses_lost)
 
     def start(self, number: int, last: Any = None) -> Broker:

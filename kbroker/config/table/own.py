@@ -109,9 +109,10 @@ KBROKER_S_OWN = (
         doc="A client that reads nothing of a pending response for this long is disconnected."),
     Key("kbroker.tail.repair.wait.ms", INT, 10_000, MEDIUM, low=0,
         doc=
-            "After a power failure, a broker that is elected asks the other replicas of a "
-            "partition for records that it has lost before it leads. How long it waits for "
-            "replicas that do not answer; then it leads with what it has, as Kafka does at once. "
+            "After a power failure, or with a log directory that was lost or restored, a broker "
+            "that is elected asks the other replicas of a partition for its records before it "
+            "leads. How long it waits for replicas that do not answer; then it leads with what it "
+            "has, as Kafka does at once. "
             "If they may have records that min.insync.replicas replicas have acknowledged, it "
             "waits on, unless unclean.leader.election.enable is set."),
     Key("partition.table.slots", INT, 16_384, LOW, low=1, high=1048576,

@@ -10,18 +10,9 @@ import logging
 import os
 from collections.abc import Collection, Mapping
 
-from kbroker.descriptors import opening
 from kbroker.errors import ShortageError, is_full_disk
 from kbroker.storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint, TopicPartition
-from kbroker.storage.damage import DamagedLogError
-from kbroker.storage.dirs.partition_metadata import (
-    CorruptMetadataError,
-    is_torn_metadata,
-    names_another_topic,
-    read_partition_metadata,
-    remove_partition_metadata,
-    write_partition_metadata,
-)
+from kbroker.storage.dirs.ownership import ByCreation, ByTopicId, Owner, Ownership
 from kbroker.storage.files import (
     blames_disk,
     list_directory,
@@ -39,7 +30,6 @@ from kbroker.storage.formats import (
     LOG_START_CHECKPOINT,
     LOG_SUFFIX,
     MOVED_MARKER,
-    PARTITION_METADATA,
     QUARANTINE_MARKER,
     RECOVERY_POINT_CHECKPOINT,
     STRAY_DIR_SUFFIX,
@@ -52,15 +42,9 @@ from kbroker.storage.formats import (
     segment_name,
 )
 from kbroker.types import FIRST_OFFSET, Offset
-from kbroker.uuids import uuid_text
 
 logger = logging.getLogger(__name__)
 
-# What an operator can do if the topic id of a partition's directory is wrong.
-WAY_OUT = (
-    f"If the records belong to this topic, remove {PARTITION_METADATA} and restart; it will be "
-    "rewritten. If not, move the directory away, and the partition begins empty"
-)
 CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
 
 
@@ -113,16 +97,6 @@ def holds_segments(directory: str) -> bool:
     )
 
 
-def _holds_records(directory: str) -> bool:
-    """Whether a partition's directory has a log file that is not empty. Raises OSError."""
-    with opening(directory):
-        entries = os.scandir(directory)
-    with entries:
-        return any(
-            entry.name.endswith(LOG_SUFFIX) and entry.stat().st_size > 0 for entry in entries
-        )
-
-
 class LogDir:
     """Made at start from the checkpoints on disk. ``error`` is set when the directory fails."""
 
@@ -138,7 +112,7 @@ class LogDir:
         "error",
         "futures",
         "index",
-        "keeps_topic_ids",
+        "ownership",
         "path",
         "suspects",
     )
@@ -148,9 +122,9 @@ class LogDir:
 
         Raises nothing: a directory that cannot be read has failed.
         """
+        self.ownership: Ownership = ByTopicId() if keeps_topic_ids else ByCreation()
         self.index = index
         self.path = path
-        self.keeps_topic_ids = keeps_topic_ids
         self.error: object = None
         # Replicas of this worker that are on their way here.
         self.arriving = 0
@@ -177,8 +151,7 @@ class LogDir:
             self._recovery_points = self._read(RECOVERY_POINT_CHECKPOINT)
             self._start_offsets = self._read(LOG_START_CHECKPOINT) or {}
             self._gaps_known = frozenset(self._read(CLEANER_CHECKPOINT) or ())
-            suspects = self._read(SUSPECT_PARTITIONS)
-            self.suspects = frozenset(scan_partitions(path) if suspects is None else suspects)
+            self.read_suspects()
         except OSError as error:
             self.error = error
 
@@ -247,37 +220,9 @@ class LogDir:
 
     # ---- making and removing partitions ----
 
-    def belongs(self, key: TopicPartition, topic_id: bytes, *, is_new: bool) -> bool:
-        """Whether the partition's directory belongs to this topic id; adopts a directory without
-        one.
-
-        is_new: the partition was never opened; then no log can be its own. Raises OSError, and
-        DamagedLogError when the directory of a partition that was opened says something else.
-        """
-        path = self.partition_path(key)
-        if not self.keeps_topic_ids:
-            remove_partition_metadata(path)
-            return True
-        try:
-            found = read_partition_metadata(path)
-            if found is None and is_new and _holds_records(path):
-                return False  # of brokers before 2.8, which wrote no topic ids
-        except CorruptMetadataError as error:
-            if not is_torn_metadata(path, topic_id):
-                raise DamagedLogError(f"{error}. {WAY_OUT}") from error
-            # The checkpoint is not synced: after a power failure it may be torn although the
-            # records are intact.
-            logger.warning("%s; rewriting it", error)
-            found = None
-        if found is None:
-            write_partition_metadata(path, topic_id)
-            return True
-        if found != topic_id and not is_new:
-            raise DamagedLogError(
-                f"{path}/{PARTITION_METADATA} has topic id {uuid_text(found)}, but the topic has "
-                f"{uuid_text(topic_id)}. {WAY_OUT}"
-            )
-        return found == topic_id
+    def belongs(self, key: TopicPartition, owner: Owner, *, is_new: bool) -> bool:
+        """``Ownership.belongs`` of the partition's directory."""
+        return self.ownership.belongs(self.partition_path(key), owner, is_new=is_new)
 
     def set_stray_aside(self, key: TopicPartition) -> None:
         """Rename a directory that belongs to another topic of the same name, and keep it.
@@ -288,7 +233,7 @@ class LogDir:
         stray = rename_to_stray(path, key)
         logger.warning("%s belonged to another topic of the same name; it is now %s", path, stray)
 
-    def create(self, key: TopicPartition, topic_id: bytes) -> None:
+    def create(self, key: TopicPartition, owner: Owner) -> None:
         """Make an empty directory for a new partition. Raises OSError.
 
         A new log must not inherit the recovery point of a deleted one: it would count as damaged.
@@ -301,12 +246,7 @@ class LogDir:
         if known is not None:
             known.pop(key, None)
         os.mkdir(self.partition_path(key), 0o755)
-        if self.keeps_topic_ids:
-            write_partition_metadata(self.partition_path(key), topic_id)
-
-    def is_of_another_topic(self, directory: str, topic_id: bytes) -> bool:
-        """Whether a directory of a partition in here has another topic id. Raises nothing."""
-        return self.keeps_topic_ids and names_another_topic(directory, topic_id)
+        self.ownership.write(self.partition_path(key), owner)
 
     def died(self, key: TopicPartition) -> bool:
         """Whether a checkpoint in progress may have lines of an earlier log of this name."""
@@ -323,6 +263,17 @@ class LogDir:
             doomed.append(self._doomed_path(key))
             self._rename_or_remove(self.partition_path(key), doomed[-1])
         self._have_gone(keys)
+        return doomed
+
+    def set_futures_aside(self, key: TopicPartition) -> list[str]:
+        """Rename what an earlier run has left of a move of a deleted partition; the new paths.
+
+        Raises OSError.
+        """
+        doomed = []
+        for path in self.futures.pop(key, ()):
+            doomed.append(self._doomed_path(key))
+            self._rename_or_remove(path, doomed[-1])
         return doomed
 
     def set_moved_aside(self, keys: Collection[TopicPartition]) -> list[str | OSError]:
@@ -364,6 +315,8 @@ class LogDir:
         """Rename, or on a disk too full for that, remove the files at once. Raises OSError."""
         try:
             os.rename(path, doomed)
+        except FileNotFoundError:
+            return  # another io worker was told to look for it, too
         except OSError as error:
             if not is_full_disk(error):
                 raise
@@ -464,10 +417,20 @@ class LogDir:
         """
         self._checkpoint(name).merge(values, skipped=self._dead)
 
-    def add_suspect(self, key: TopicPartition) -> None:
-        """The partition is about to lose records, durably. Raises OSError."""
-        self._checkpoint(SUSPECT_PARTITIONS).merge({key: FIRST_OFFSET})
-        self.suspects |= {key}
+    def add_suspects(self, keys: Collection[TopicPartition]) -> None:
+        """These partitions may lack records from now on, durably. Raises OSError."""
+        self._checkpoint(SUSPECT_PARTITIONS).merge(dict.fromkeys(keys, FIRST_OFFSET))
+        self.suspects |= set(keys)
+
+    def read_suspects(self) -> None:
+        """The list as it is now. Raises nothing: without it everything in the directory is
+        suspect.
+        """
+        try:
+            suspects = self._read(SUSPECT_PARTITIONS)
+            self.suspects = frozenset(scan_partitions(self.path) if suspects is None else suspects)
+        except OSError as error:
+            logger.error("cannot read which partitions in %s are suspect: %s", self.path, error)
 
     def drop_suspects(self, keys: Collection[TopicPartition]) -> None:
         """These partitions are suspect no longer. Touches files only, may run in another thread.

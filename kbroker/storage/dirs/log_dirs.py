@@ -12,7 +12,9 @@ import logging
 import mmap
 from collections.abc import Collection, Iterator, Sequence
 
-from kbroker.storage.dirs.log_dir import LogDir
+from kbroker.storage.checkpoint import TopicPartition
+from kbroker.storage.dirs.log_dir import LogDir, scan_partitions
+from kbroker.storage.dirs.ownership import Owner
 
 logger = logging.getLogger(__name__)
 
@@ -20,6 +22,8 @@ logger = logging.getLogger(__name__)
 # know yet.
 FAILED = 1
 FAILING = 2
+# With more partitions than this, a directory is listed rather than asked for each.
+FEW_KEYS = 32
 # The reason for a directory that failed in another io worker, or in an earlier incarnation of this
 # one.
 FAILED_ELSEWHERE = "it could not be used at the start, or a write or sync failed later"
@@ -63,6 +67,19 @@ class LogDirs(Collection[LogDir]):
     @property
     def all_online(self) -> bool:
         return all(log_dir.error is None for log_dir in self._dirs)
+
+    def held(self, keys: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Those of the partitions that some directory has. Raises OSError."""
+        if len(keys) <= FEW_KEYS:
+            return {key for key in keys if any(log_dir.holds(key) for log_dir in self._dirs)}
+        return {key for log_dir in self._dirs for key in scan_partitions(log_dir.path)}
+
+    def is_anothers(self, key: TopicPartition, owner: Owner) -> bool:
+        """Whether all directories of the partition belong to other topics of its name."""
+        holding = [log_dir for log_dir in self._dirs if log_dir.holds(key)]
+        return bool(holding) and all(
+            log_dir.ownership.is_anothers(log_dir.partition_path(key), owner) for log_dir in holding
+        )
 
     def failures(self) -> dict[str, str]:
         """The reason for each offline directory, by path."""

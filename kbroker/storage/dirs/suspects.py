@@ -1,14 +1,15 @@
-"""The partitions of an io worker that may have lost records: in a power failure, or to a bad disk.
+"""The partitions of an io worker that may have lost records: in a power failure, to a bad disk, or
+with a log directory that is not what it was.
 
-``boots`` has written the former down at the start. A partition is taken off the list once it is
-known to have what its other replicas have; a crash in between makes it suspect once more, which
-costs a few requests.
+Most were written down at the start (``boots``, ``incarnations``). A partition is taken off the list
+once it is known to have what its other replicas have; a crash in between makes it suspect once
+more, which costs a few requests.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Set
 
 from kbroker.storage.background import BackgroundDisk
 from kbroker.storage.checkpoint import TopicPartition
@@ -36,11 +37,28 @@ class Suspects:
     def __bool__(self) -> bool:
         return bool(self._left)
 
+    @property
+    def all(self) -> Set[TopicPartition]:
+        return self._left
+
     def add(self, log_dir: LogDir, key: TopicPartition) -> None:
         """The partition in that directory is about to lose records. Raises OSError."""
-        log_dir.add_suspect(key)
-        self._left.add(key)
-        self._proven.discard(key)
+        self.add_all(log_dir, [key])
+
+    def add_all(self, log_dir: LogDir, keys: Collection[TopicPartition]) -> None:
+        """These have lost records or are about to; the list in that directory has them when this
+        returns. Raises OSError.
+        """
+        log_dir.add_suspects(keys)
+        self._left.update(keys)
+        self._proven.difference_update(keys)
+
+    def read_again(self) -> None:
+        """The controller process has written down what it found at this start. Raises nothing."""
+        for log_dir in self._dirs:
+            if log_dir.error is None:
+                log_dir.read_suspects()
+                self._left |= log_dir.suspects
 
     def prove(self, key: TopicPartition) -> None:
         """The partition has what its other replicas have, or has no log any more."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from kbroker.errors import ShortageError
+from kbroker.storage.dirs.ownership import Owner
 from kbroker.types import Offset
 
 if TYPE_CHECKING:
@@ -51,13 +52,13 @@ class LogHost(Protocol):
 class LogIdentity:
     """A log's replica, and its place. path: the partition's directory in log_dir."""
 
-    __slots__ = ("log_dir", "partition", "path", "slot", "topic", "topic_id")
+    __slots__ = ("log_dir", "owner", "partition", "path", "slot", "topic")
 
     def __init__(
-        self, topic: str, topic_id: bytes, partition: int, slot: int, log_dir: str, path: str
+        self, topic: str, owner: Owner, partition: int, slot: int, log_dir: str, path: str
     ) -> None:
         self.topic = topic
-        self.topic_id = topic_id
+        self.owner = owner
         self.partition = partition
         self.slot = slot
         self.log_dir = log_dir

@@ -55,6 +55,7 @@ class PartitionLog:
         "exchanges",
         "failure",
         "log_dir",
+        "owner",
         "partition",
         "path",
         "segments",
@@ -62,7 +63,6 @@ class PartitionLog:
         "slot",
         "sync",
         "topic",
-        "topic_id",
     )
 
     def __init__(
@@ -84,7 +84,7 @@ class PartitionLog:
         what is known to be committed, None if the whole log is.
         """
         self.topic = identity.topic
-        self.topic_id = identity.topic_id
+        self.owner = identity.owner
         self.partition = identity.partition
         self.slot = identity.slot
         self.log_dir = identity.log_dir

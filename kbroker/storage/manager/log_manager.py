@@ -11,21 +11,28 @@ from __future__ import annotations
 
 import logging
 import mmap
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from kbroker._ext.log.log_append import LogAppender
 from kbroker._ext.shared.partition_table import PartitionTable
 from kbroker.clock import Clock
 from kbroker.errors import ShortageError, StorageError
+from kbroker.logcontext import Whole
 from kbroker.storage.background import BackgroundDisk, OnDone
+from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.dirs.deletions import DelayedDeletions
 from kbroker.storage.dirs.log_dir import CHECKPOINTS, LogDir, scan_deleted
 from kbroker.storage.dirs.log_dirs import FAILED_ELSEWHERE, LogDirs
+from kbroker.storage.dirs.ownership import Owner
 from kbroker.storage.dirs.placement import Placement
 from kbroker.storage.dirs.suspects import Suspects
 from kbroker.storage.files import blames_disk, disk_bytes, is_of_partition
-from kbroker.storage.formats import LOG_START_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from kbroker.storage.formats import (
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    partition_dir_name,
+)
 from kbroker.storage.log.partition_log import PartitionLog
 from kbroker.storage.manager.checkpoint_writer import CheckpointWriter
 from kbroker.storage.manager.epoch_writes import EpochWrites
@@ -46,6 +53,8 @@ logger = logging.getLogger(__name__)
 
 # BOUND: for how long recovery points wait for the epochs that have to be on disk before them.
 EPOCHS_FIRST_MS = 60_000
+# Partitions that a log line names.
+SHOWN_MAX = 20
 RECOVERY_THREADS = "num.recovery.threads.per.data.dir"
 
 
@@ -146,7 +155,7 @@ class LogManager:
         configuration.
         """
         existing = self.log(request.slot)
-        if existing is not None and existing.topic_id == request.topic_id:
+        if existing is not None and existing.owner.topic_id == request.topic_id:
             existing.configure(self._settings(request.topic_config))
             existing.take_role(request.role, request.leader_epoch, request.partition_epoch)
             existing.publish()
@@ -208,6 +217,84 @@ class LogManager:
         for path, logs in strays.items():
             self._close_removed(path, logs)
             self._set_moved_aside(self.dirs.at(path), logs)
+
+    def open_slot(self, key: TopicPartition) -> int | None:
+        """The slot of the partition's log, if it is open."""
+        return self._open.slot_of(key)
+
+    def remove_unopened(self, keys: Collection[TopicPartition], *, is_kept: bool = False) -> None:
+        """Delete partitions that are not open here, wherever they are on disk, or set them aside.
+
+        What is in a directory that is offline stays. It has a note of its topic, so no later topic
+        of the name gets it: when the directory is back, it is set aside.
+        """
+        offline = [log_dir.path for log_dir in self.dirs if log_dir.error is not None]
+        removed: set[TopicPartition] = set()
+        for log_dir in self.dirs:
+            if log_dir.error is None:
+                removed.update(self._remove_unopened(log_dir, keys, is_kept=is_kept))
+        for key in keys:
+            self.suspects.prove(key)
+        if removed:
+            shown = Whole(", ".join(partition_dir_name(*key) for key in sorted(removed)))
+            what = "setting aside" if is_kept else "deleting"
+            logger.info("%s %s, which was on disk and not open", what, shown)
+        if offline and len(removed) < len(keys):
+            logger.warning(
+                "%d deleted partitions may still be in %s, which is offline; should they come back "
+                "with it, they are set aside",
+                len(keys) - len(removed), ", ".join(offline),
+            )  # fmt: skip
+
+    def _remove_unopened(
+        self, log_dir: LogDir, keys: Collection[TopicPartition], *, is_kept: bool
+    ) -> list[TopicPartition]:
+        held = [key for key in keys if log_dir.holds(key)]
+        try:
+            doomed = [path for key in keys for path in log_dir.set_futures_aside(key)]
+            if held and is_kept:
+                log_dir.set_moved_aside(held)
+            elif held:
+                doomed += log_dir.set_deleted_aside(held)
+        except OSError as error:
+            self.fail_log_dir(log_dir.path, error)
+            return []
+        if doomed:
+            self.delete_later(doomed, self.config["log.segment.delete.delay.ms"])
+        return held
+
+    def note_lost(self, keys: Collection[TopicPartition]) -> None:
+        """Replicas in sync, which are about to be opened: those that no log directory has are
+        suspect from now on. Nothing is noted while one is offline, which may have them.
+        """
+        if keys and self.dirs.all_online:
+            self._note_lost(lambda: set(keys) - self.dirs.held(keys))
+
+    def note_replaced(self, owners: Mapping[TopicPartition, Owner]) -> None:
+        """As ``note_lost``: those of which there are only logs of earlier topics of that name."""
+        if owners and self.dirs.all_online:
+            self._note_lost(
+                lambda: {key for key, owner in owners.items() if self.dirs.is_anothers(key, owner)}
+            )
+
+    def _note_lost(self, find: Callable[[], Set[TopicPartition]]) -> None:
+        log_dir = next(iter(self.dirs))
+        try:
+            lost = find() - self.suspects.all
+            if lost:
+                self.suspects.add_all(log_dir, lost)
+        except OSError as error:
+            logger.error("cannot note which replicas have lost their logs: %s", error)
+            if blames_disk(error):
+                self.fail_log_dir(log_dir.path, error)
+            return
+        if lost:
+            names = [partition_dir_name(*key) for key in sorted(lost)]
+            logger.warning(
+                "the controller counts %d replicas here as in sync, but no log directory has their "
+                "logs: %s. What this broker is to lead of them is copied from others first",
+                len(lost), Whole(", ".join(names[:SHOWN_MAX])),
+            )  # fmt: skip
 
     def _close_removed(self, path: str, logs: list[PartitionLog]) -> None:
         for log in logs:

@@ -133,7 +133,7 @@ class LogOpening:
         try:
             self._shortages.ensure_room()
             with self._placement.choosing():
-                log_dir = self._placement.find(key, request.topic_id, is_new=request.is_new)
+                log_dir = self._placement.find(key, request.owner, is_new=request.is_new)
                 if log_dir is None and (request.is_new or self._placement.dirs.all_online):
                     log_dir = self._placement.choose(key)
                 self._logs.begin(request, log_dir.index if log_dir is not None else 0)
@@ -151,7 +151,7 @@ class LogOpening:
             return None
         identity = LogIdentity(
             request.topic,
-            request.topic_id,
+            request.owner,
             request.partition,
             request.slot,
             log_dir.path,
@@ -169,13 +169,13 @@ class LogOpening:
         """Make the partition's directory exist and belong to this topic id; True if it is new."""
         key = request.key
         if log_dir.holds(key):
-            if log_dir.belongs(key, request.topic_id, is_new=request.is_new):
+            if log_dir.belongs(key, request.owner, is_new=request.is_new):
                 return False
             log_dir.set_stray_aside(key)
         if log_dir.died(key):
             # A checkpoint in progress may still have the deleted log's lines.
             self._checkpoints.wait()
-        log_dir.create(key, request.topic_id)
+        log_dir.create(key, request.owner)
         # Lines of an earlier log of this name were dropped from the files.
         self._checkpoints.forget()
         return True

@@ -20,7 +20,9 @@ from typing import NamedTuple
 
 from kbroker._ext.shared.partition_table import LEADER
 from kbroker.storage.checkpoint import TopicPartition
+from kbroker.storage.dirs.creation_note import NO_CREATION
 from kbroker.storage.dirs.log_dir import LogDir
+from kbroker.storage.dirs.ownership import Owner
 from kbroker.storage.log.log_host import LogIdentity
 from kbroker.storage.repair.recovery import LoadedLog, LoadOptions, load_log
 from kbroker.storage.topic_settings import TopicConfig
@@ -32,7 +34,8 @@ class OpenRequest(NamedTuple):
     role, leader_epoch, partition_epoch: of this broker's replica, as in its slot. is_alone: no
     other replica is in sync, so everything in its log is committed. is_new: it was never opened
     before; otherwise, it is not created while a directory is offline that may hold it. has_leader:
-    another broker leads, which has what is damaged here.
+    another broker leads, which has what is damaged here. creation: of its topic, where topics have
+    no ids.
     """
 
     topic: str
@@ -47,10 +50,15 @@ class OpenRequest(NamedTuple):
     partition_epoch: int = 0
     is_alone: bool = True
     has_leader: bool = False
+    creation: bytes = NO_CREATION
 
     @property
     def key(self) -> TopicPartition:
         return self.topic, self.partition
+
+    @property
+    def owner(self) -> Owner:
+        return Owner(self.topic_id, self.creation)
 
     @property
     def leads_in(self) -> int | None:

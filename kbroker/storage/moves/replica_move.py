@@ -18,7 +18,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kbroker.errors import ShortageError
-from kbroker.storage.dirs.partition_metadata import write_partition_metadata
 from kbroker.storage.files import (
     list_directory,
     remove_if_present,
@@ -33,7 +32,6 @@ from kbroker.storage.formats import (
     LOG_START_CHECKPOINT,
     MOVED_MARKER,
     NAME_BYTES_MAX,
-    PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     SEGMENT_SUFFIXES,
     SNAPSHOT_SUFFIX,
@@ -192,9 +190,7 @@ class ReplicaMove:
 
     def _make(self, known: Collection[int]) -> int:
         """known: the base offsets of the log's segments."""
-        has_id = os.path.exists(os.path.join(self.path, PARTITION_METADATA))
-        if self.target.keeps_topic_ids and not has_id:
-            write_partition_metadata(self.path, self.log.topic_id)
+        self.target.ownership.ensure(self.path, self.log.owner)
         self._drop(
             base
             for name in list_directory(self.path)

@@ -122,7 +122,7 @@ class ReplicaMoves:
             for path in target.futures.pop(log.key, ()):
                 if target.error is not None or not os.path.isdir(path):
                     continue  # the topic has been deleted and recreated
-                is_strange = target.is_of_another_topic(path, log.topic_id)
+                is_strange = target.ownership.is_anothers(path, log.owner)
                 if is_strange or target.path == log.log_dir or log.slot in self._moves:
                     logger.warning("%s is not a move that can continue; removing it", path)
                     self._manager.delete_later([path], 0)

@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kbroker import logcontext
 from kbroker.cluster.changes import ImageChanges, PartitionChange, TopicChange
+from kbroker.cluster.image import NO_SLOT
 from kbroker.config.topic_config import TopicConfig
 from kbroker.errors import ErrorCode, StorageError
 from kbroker.ipc.pending import Pending, run
 from kbroker.replication.partition import Change, Partition, Role
 from kbroker.storage.checkpoint import TopicPartition
+from kbroker.storage.dirs.ownership import Owner
 from kbroker.storage.manager.recovery_threads import OpenRequest
 from kbroker.workers.base import raise_failure
 from kbroker.workers.descriptor_limit import DescriptorLimit
@@ -283,15 +285,21 @@ class HostedPartitions:
     # -- orders --
 
     async def stop(self, replicas: Iterable[StoppedReplica]) -> None:
-        """Delete the logs of these replicas, or set them aside; those that are not here are passed
-        over.
+        """Delete the logs of these replicas, or set them aside; those that are not open here are
+        looked for on disk.
         """
-        stopped = []
-        for order in replicas:
-            self._stopped.add((order.slot, order.slot_incarnation))
+        stopped, unopened = [], []
+        for told in replicas:
+            order = self._with_slot(told)
             replica = self._replicas.get(order.slot)
+            if order.slot != NO_SLOT:
+                self._stopped.add((order.slot, order.slot_incarnation))
             if replica is None or replica.slot_incarnation != order.slot_incarnation:
+                if not self._is_outlived(order):
+                    unopened.append(order)
                 continue
+            if self._logs.shortages.is_waiting(order.slot):
+                unopened.append(order)
             self._process.lead_lost(order.slot)
             self._process.role_changed(order.slot, replica.partition, None)
             self._loop.remove(order.slot, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -300,8 +308,31 @@ class HostedPartitions:
             stopped.append(order)
         kept = {order.slot for order in stopped if order.is_kept}
         self._logs.remove_partitions([order.slot for order in stopped], kept)
+        for is_kept in (False, True):
+            keys = [(one.topic, one.partition) for one in unopened if one.is_kept is is_kept]
+            if keys:
+                self._logs.remove_unopened(keys, is_kept=is_kept)
         # A topic recreated under a name may have had to wait for these logs to be deleted.
         await self.open(self._as_if_changed(dict.fromkeys(order.topic for order in stopped))).done
+
+    def _with_slot(self, order: StoppedReplica) -> StoppedReplica:
+        """With its slot, of a replica that only this process knows of."""
+        slot = self._logs.open_slot((order.topic, order.partition))
+        replica = None if slot is None else self._replicas.get(slot)
+        if order.slot != NO_SLOT or replica is None or self._is_outlived(order):
+            return order
+        assert slot is not None
+        return order._replace(slot=slot, slot_incarnation=replica.slot_incarnation)
+
+    def _is_outlived(self, order: StoppedReplica) -> bool:
+        """Whether the partition has a later replica here, so that the order has come late."""
+        topic = self._process.image.topics.get(order.topic)
+        if topic is None or order.partition >= len(topic.partitions):
+            return False
+        image = topic.partitions[order.partition]
+        place = image.slot, image.slot_incarnation
+        is_ordered = place == (order.slot, order.slot_incarnation) or place in self._stopped
+        return image.slot != NO_SLOT and not is_ordered
 
     def _as_if_changed(self, numbers: Mapping[str, Collection[int] | None]) -> ImageChanges:
         """numbers: the partitions by topic; None: all."""
@@ -346,6 +377,7 @@ class HostedPartitions:
             ],
             then,
         )
+        self._logs.note_lost(self._counted_in_sync(opening.left))
         left = sum(len(one.left) for one in (*self._openings, opening))
         self._descriptors.check(len(self._logs.logs()) + left)
         self._open_some(opening)
@@ -356,6 +388,17 @@ class HostedPartitions:
         if len(self._openings) == 1:
             run(self._open_rest()).then(raise_failure)
         return opening
+
+    def _counted_in_sync(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, Owner]:
+        """Those of the replicas that must have a log: if they have none, it is lost."""
+        found = {}
+        for name, number in keys:
+            topic = self._process.image.topics[name]
+            image = topic.partitions[number]
+            is_in_sync = len(image.replicas) > 1 and self._broker_id in image.isr
+            if is_in_sync and not image.is_new:
+                found[name, number] = Owner(topic.topic_id, topic.creation)
+        return found
 
     async def _open_rest(self) -> None:
         while self._openings:
@@ -370,7 +413,9 @@ class HostedPartitions:
         step = OPEN_STEP * self._logs.opening.recoveries_at_once
         some = [opening.left.popleft() for _ in range(min(step, len(opening.left)))]
         # There may have been later images and orders.
-        requests = [self._request(*key) for key in some if self._is_to_be_opened(key)]
+        some = [key for key in some if self._is_to_be_opened(key)]
+        self._logs.note_replaced(self._counted_in_sync(some))
+        requests = [self._request(*key) for key in some]
         with self._logs.opening.recovering(requests):
             for request in requests:
                 code = self._open_one(request)
@@ -414,7 +459,7 @@ class HostedPartitions:
         if replica is None or replica.slot_incarnation != image.slot_incarnation:
             key = name, number
             replica = Replica(key, image.slot_incarnation, Partition(self._broker_id))
-            is_new = (topic.topic_id, number) in self._new
+            is_new = self._is_new(topic, number)
             replica.partition.is_suspect = key in self._logs.suspects and not is_new
             self._replicas[image.slot] = replica
         partition = replica.partition
@@ -428,12 +473,21 @@ class HostedPartitions:
             image.slot_incarnation,
             partition.leader_epoch,
             config,
-            is_new=(topic.topic_id, number) in self._new,
+            is_new=self._is_new(topic, number),
             role=partition.role,
             partition_epoch=partition.partition_epoch,
             is_alone=partition.is_alone,
             has_leader=partition.role is Role.FOLLOWER and partition.leader >= 0,
+            creation=topic.creation,
         )
+
+    def _is_new(self, topic: TopicImage, number: int) -> bool:
+        """Whether no log can be the replica's own. A controller that goes on with a reassignment
+        calls a replica new that has been in sync meanwhile.
+        """
+        image = topic.partitions[number]
+        is_in_sync = self._broker_id in image.isr and image.partition_epoch > 0
+        return (topic.topic_id, number) in self._new and not is_in_sync
 
     def _open_one(self, request: OpenRequest) -> int:
         """Open or create a log and serve it; returns the error code of a failure."""

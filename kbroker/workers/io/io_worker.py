@@ -203,6 +203,8 @@ class IoWorker(Worker):
         asked = await self.call_until_answered(CONTROLLER, calls.PENDING_ISR)
         self.in_sync.take_asked_before(asked)
         snapshot = await self.call_until_answered(CONTROLLER, calls.HELLO)
+        if self.config.uses_zookeeper:
+            self.logs.suspects.read_again()
         changes = self.image.apply(snapshot)
         self.authorization.take(snapshot)
         self.take_settings()

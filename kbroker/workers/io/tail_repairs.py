@@ -1,4 +1,4 @@
-"""Tail repairs of an io worker: partitions that may have lost records in a power failure are asked
+"""Tail repairs of an io worker: partitions that may have lost records (``storage.dirs``) are asked
 for at their other replicas before they are led.
 
 What is asked and what is done with the answers, ``replication.tail_repair`` decides; this module
@@ -9,7 +9,7 @@ whoever wants to produce, fetch or truncate gets NOT_LEADER_OR_FOLLOWER.
 
 Fetches of all partitions for one broker share a link and, as far as they wait at the same time, a
 request. They come with replica id -3: replicas that follow answer them up to their log end, Kafka's
-too. Without a power failure nothing here runs.
+too. Unless records may be lost, nothing here runs.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class TailRepairs:
             by_epoch=self._version >= FIRST_WITH_LAST_EPOCH,
         )
         logger.info(
-            "%s: to be led in leader epoch %d after a power failure; asking brokers %s for records "
+            "%s: to be led in leader epoch %d, but may lack records; asking brokers %s for those "
             "after offset %d first",
             log.name, partition.leader_epoch, machine.unknown, log.log_end_offset,
         )  # fmt: skip
@@ -186,9 +186,9 @@ class TailRepairs:
         if not repair.is_overdue:
             repair.is_overdue = True
             logger.error(
-                "%s: is not led. A power failure may have cost this broker records, which brokers "
-                "%s may still have, as min.insync.replicas is %d: %s. It waits for them; to have "
-                "it led without them, set min.insync.replicas of the topic to 1",
+                "%s: is not led. A power failure or a lost disk may have cost records, which "
+                "brokers %s may still have, as min.insync.replicas is %d: %s. It waits for them; "
+                "to have it led without them, set min.insync.replicas of the topic to 1",
                 log.name, machine.unknown, copies, machine.outcome,
             )  # fmt: skip
         return False
@@ -223,13 +223,13 @@ class TailRepairs:
             self.incomplete += 1
             logger.warning(
                 "%s: leads in leader epoch %d although brokers %s could not be asked for records "
-                "that this one may have lost in a power failure; offsets %d to %d come from other "
+                "that this one may have lost; offsets %d to %d come from other "
                 "replicas: %s",
                 log.name, machine.leader_epoch, machine.unknown, first, end, machine.outcome,
             )  # fmt: skip
         else:
             logger.info(
-                "%s: leads in leader epoch %d; offsets %d to %d were lost in a power failure and "
+                "%s: leads in leader epoch %d; offsets %d to %d were missing here and "
                 "come from other replicas: %s",
                 log.name, machine.leader_epoch, first, end,
                 machine.outcome or "format 0 and 1 are not repaired",

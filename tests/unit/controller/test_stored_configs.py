@@ -20,6 +20,7 @@ from kbroker.config.dynamic import SET, AlterOp
 from kbroker.config.loader import BrokerConfig
 from kbroker.config.resource_types import BROKER, GROUP, TOPIC
 from kbroker.controller.config_admin import ConfigAdmin
+from kbroker.controller.creations import Creations
 from kbroker.controller.notices import KEPT_MS
 from kbroker.controller.stored_configs import (
     ConfiguredHosting,
@@ -55,13 +56,17 @@ class Host:
             cluster.ensemble.sleep,
             lambda: cluster.ensemble.now_ms + cluster.wall_ahead_ms,
         )
-        self.hosting = ConfiguredHosting(self, self.stored, cluster.ensemble.sleep)
+        creations = Creations(SettledStore(self.store), self, cluster.ensemble.sleep)
+        self.hosting = ConfiguredHosting(self, self.stored, creations, cluster.ensemble.sleep)
         self.admin = ConfigAdmin(
             self.stored, self, number, BrokerConfig({}), runtime_dir, TlsListeners()
         )
         self.stored.changed = self.admin.changed
         self.started = self.stored.start()
         self.controller_epoch = 0  # the latest that it has heard of
+
+    def creation(self, name: str) -> bytes:
+        return b""
 
     def set_configs(
         self,

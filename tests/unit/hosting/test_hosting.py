@@ -30,6 +30,7 @@ from kbroker.hosting.image import Changes
 from kbroker.hosting.slots import SlotAssignments
 from kbroker.ipc.calls import StoppedReplica
 from kbroker.ipc.pending import Pending
+from kbroker.storage.dirs.creation_note import creation_of
 from kbroker.types import BrokerId
 
 pytestmark = pytest.mark.unit
@@ -473,3 +474,58 @@ def test_delta_has_the_whole_topic_when_its_first_replica_comes_here(broker: Bro
     broker.ask(led(1))
 
     assert len(delta_of(broker, for_io_worker=False)["partitions"]) == 2
+
+
+@pytest.mark.parametrize("epoch", [3, EPOCH_DURING_DELETE])
+def test_deletion_of_a_replica_that_is_not_known_is_looked_for_on_disk(
+    broker: Broker, epoch: int
+) -> None:
+    """From an earlier run. A topic of that name would serve its records."""
+    broker.processes.orders = []
+    answer = broker.hosting.take(stop(epoch, delete=True))
+
+    assert not answer.done
+    assert broker.processes.told[-1] == [StoppedReplica(*KEY, -1, 0)]
+    again = broker.hosting.take(led(3))
+    assert broker.role() is None and not again.done
+
+    broker.processes.orders[0].resolve()
+    assert answer.value == ControlResponse() and again.value == ControlResponse()
+    assert broker.role() == (0, 3)
+
+
+def test_replica_that_is_only_stopped_is_not_looked_for(broker: Broker) -> None:
+    broker.ask(stop(3, delete=False))
+    assert not any(isinstance(told, list) for told in broker.processes.told)
+
+
+def test_topic_that_was_created_again_does_not_get_the_log_of_the_last_one(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No StopReplica has come: its nodes were removed by hand."""
+    first, second = creation_of(1, 10), creation_of(1, 20)
+    broker.ask(led(7)._replace(creations={"t": first}))
+    broker.ask(led(8)._replace(creations={"t": first}))
+    assert broker.hosting.creation("t") == first
+    replica = broker.hosting.replicas.replica(KEY)
+    assert replica is not None
+
+    response = broker.ask(led(0)._replace(creations={"t": second}))
+
+    assert response == ControlResponse()
+    kept = StoppedReplica(*KEY, replica.slot, replica.slot_incarnation, is_kept=True)
+    assert [kept] in broker.processes.told
+    assert broker.role() == (0, 0) and broker.hosting.creation("t") == second
+    assert "created again" in caplog.text
+    topics = broker.hosting.image.snapshot(True)["topics"]
+    assert topics["t"]["creation"] == second.hex()
+
+
+def test_creation_that_is_learned_later_is_told_to_io_workers(broker: Broker) -> None:
+    broker.ask(led(1))
+    assert "creation" not in broker.hosting.image.snapshot(True)["topics"]["t"]
+
+    broker.ask(led(2)._replace(creations={"t": creation_of(1, 10)}))
+
+    delta = broker.hosting.image.delta(Changes([KEY]), for_io_worker=True)
+    assert delta is not None and delta["topics"]["t"]["creation"] == creation_of(1, 10).hex()

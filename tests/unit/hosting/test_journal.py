@@ -273,3 +273,10 @@ def test_content_without_a_line_is_nothing() -> None:
 
     assert remembered(b"", Slots()) is None
     assert remembered(b'{"all":true', Slots()) is None
+
+
+def test_creation_of_a_topic_is_restored(run: Run) -> None:
+    """Without it, a topic that is created again would get the log of the last one."""
+    run.broker.ask(led(1)._replace(creations={"t": b"c" * 16}))
+    run.restart()
+    assert run.broker.hosting.creation("t") == b"c" * 16

@@ -187,6 +187,20 @@ def test_order_goes_to_the_owners_of_the_slots_alone(parts):
     assert rpc.answer()[0] == other
 
 
+def test_replica_without_a_slot_is_looked_for_by_every_io_worker(parts):
+    """It may be open in any of them, or on disk alone."""
+    _, rpc, processes, publisher = parts
+    other = Address(ProcessKind.IO_WORKER, 1)
+    processes.incarnations[other] = 1
+    publisher.subscribe(other)
+    row = calls.StoppedReplica("a", 0, -1, 0)
+
+    done = run(publisher.stop_replicas([row]))
+
+    assert [rpc.answer(), rpc.answer()] == [(IO, [row]), (other, [row])]
+    assert done.done
+
+
 def test_image_for_io_workers_names_a_topic_until_its_logs_are_gone(parts):
     image, *_ = parts
     add(image, "a")

@@ -15,6 +15,7 @@ from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.simulated import Faults, SimulatedEnsemble
 from kbroker.metastore.store import Operation
 from kbroker.storage.checkpoint import OffsetCheckpoint
+from kbroker.storage.dirs.creation_note import creation_of, write_creation
 from kbroker.storage.formats import SUSPECT_PARTITIONS
 from kbroker.workers import strays
 from kbroker.workers.strays import set_strays_aside
@@ -222,3 +223,22 @@ def test_warning_names_ten_and_the_number_of_the_others(
     (record,) = caplog.records
     assert record.getMessage().count("-stray") == 10
     assert "and 15 more" in record.getMessage()
+
+
+def test_log_of_an_earlier_topic_of_the_name_is_renamed(start: Start) -> None:
+    """The topic was deleted and created again while the broker was away, and is assigned to it."""
+    start.apply("create", paths.CLUSTER_ID)
+    start.topic("t", [1], [1], [1])
+    start.topic("u", [1])
+    store = start.ensemble.tree.exists(paths.CLUSTER_ID)
+    topic = start.ensemble.tree.exists(paths.topic("t"))
+    assert store is not None and topic is not None
+    present = creation_of(store.created_id, topic.created_id)
+    before = creation_of(store.created_id, topic.created_id - 1)
+    elsewhere = creation_of(store.created_id + 1, topic.created_id - 1)
+    for name, creation in (("t-0", present), ("t-1", before), ("t-2", elsewhere), ("u-0", b"")):
+        path = start.log(name)
+        if creation:
+            write_creation(str(path), creation)
+
+    assert start.look() == ["t-0", "t-1-stray", "t-2", "u-0"]

@@ -11,11 +11,20 @@ from support.log_store import NOW_MS, LogStore, append, batch
 from support.network_process import topic_document
 
 from kbroker._ext.io.io_loop import IoLoop
-from kbroker._ext.shared.partition_table import FOLLOWER, FREE, LEADER, NO_ROLE, OFFLINE, ONLINE
+from kbroker._ext.shared.partition_table import (
+    FOLLOWER,
+    FREE,
+    LEADER,
+    NO_ROLE,
+    OFFLINE,
+    ONLINE,
+    REPAIRING,
+)
 from kbroker.cluster.image import ClusterImage
 from kbroker.config.loader import BrokerConfig
 from kbroker.ipc.calls import StoppedReplica
 from kbroker.ipc.rpc import Pending, Rpc, run
+from kbroker.storage.dirs import boots
 from kbroker.workers.io.hosted import HostedPartitions, Opening
 
 pytestmark = pytest.mark.unit
@@ -403,7 +412,7 @@ def test_open_log_is_led_while_others_of_its_topic_are_being_opened(
 def test_log_of_the_latest_change_is_opened_before_those_that_wait(
     worker: Worker, turns: Turns
 ) -> None:
-    opening = worker.change(15, **LEADS_OTHERS)
+    opening = worker.change(15, **LEADS_OTHERS, is_new=True)
 
     assert opening.done.value == {}
     assert worker.slot(15) == (LEADER, 7, 0)
@@ -443,3 +452,77 @@ def test_response_of_a_single_broker_waits_for_all_logs(worker: Worker) -> None:
     turns.next()
 
     assert response.value == {} and len(worker.store.manager.logs()) == 16
+
+
+# -- what must be on disk --
+
+
+def test_order_to_delete_a_log_that_is_not_open_yet_is_carried_out(
+    worker: Worker, turns: Turns
+) -> None:
+    """It is one of thousands that are being opened: who answers must have looked at the disk."""
+    waiting = Path(worker.store.dirs[0]) / "t-14"
+    waiting.mkdir()
+    assert worker.log(14) is None
+
+    worker.stop(("t", 14, 14, 1))
+
+    assert not waiting.exists()
+
+
+def test_order_without_a_slot_deletes_what_is_on_disk_or_open(worker: Worker) -> None:
+    left = Path(worker.store.dirs[0]) / "gone-3"
+    left.mkdir()
+
+    worker.stop(("gone", 3, -1, 0))
+    assert not left.exists()
+
+    open_here = Path(worker.log(1).path)
+    worker.forget("t")
+    worker.stop(("t", 1, -1, 0))
+    assert worker.log(1) is None and not open_here.exists()
+
+
+def test_late_order_does_not_delete_a_later_replica(worker: Worker) -> None:
+    worker.stop(("t", 0, 0, 7), ("t", 1, -1, 0))
+
+    assert worker.log(0) is not None and worker.log(1) is not None
+    assert Path(worker.log(0).path).exists() and Path(worker.log(1).path).exists()
+
+
+def lead_with_others(worker: Worker, number: int = 5, **more: Any) -> int:
+    """Have a replica led here that was not open before; the role in its slot."""
+    worker.document = topic_document(b"u" * 16, [number])
+    row = {**worker.document["partitions"][0], **LEADS_OTHERS, **more}
+    worker.document["partitions"] = [row]
+    worker.publish(u=worker.document)
+    return worker.slot(number)[0]
+
+
+def test_replica_in_sync_without_a_log_is_suspect_before_an_empty_one_is_created(
+    worker: Worker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its disk was replaced: to lead with an empty log has all others truncate theirs."""
+    assert lead_with_others(worker) == REPAIRING
+
+    assert ("u", 0) in worker.store.manager.suspects
+    assert boots.has_suspects(worker.store.dirs[0])
+    assert "u-0" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "more", [{"is_new": True}, {"isr": [OTHER]}, {"replicas": [ME], "isr": [ME]}]
+)
+def test_replica_that_need_not_have_a_log_is_not_suspect(
+    worker: Worker, more: dict[str, Any]
+) -> None:
+    """It is new, has yet to catch up, or there is nobody to ask."""
+    assert lead_with_others(worker, **more) == LEADER
+
+    assert not boots.has_suspects(worker.store.dirs[0])
+
+
+def test_replica_with_a_log_is_not_suspect_although_it_is_empty(worker: Worker) -> None:
+    (Path(worker.store.dirs[0]) / "u-0").mkdir()
+
+    assert lead_with_others(worker) == LEADER

@@ -145,7 +145,7 @@ def test_records_that_a_replica_has_are_taken_before_this_broker_leads(
     assert host.repairs is not None
     assert (host.repairs.waiting, host.repairs.incomplete) == (0, 0)
     assert "after offset 3 first" in caplog.text
-    assert "offsets 3 to 7 were lost in a power failure" in caplog.text
+    assert "offsets 3 to 7 were missing here" in caplog.text
     assert ("t", 0) not in host.store.manager.suspects
     first = other.fetches[0]
     assert (first.replica_id, first.session_epoch) == (ANY_REPLICA, -1)
