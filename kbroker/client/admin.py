@@ -118,27 +118,26 @@ def set_password(
     Raises RejectedError.
     """
     row = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
-    rows = []
     for mechanism in mechanisms:
         salt = "".join(secrets.choice(_SALT_ALPHABET) for _ in range(_SALT_CHARS)).encode()
         salted = hashlib.pbkdf2_hmac(_DIGESTS[mechanism], password.encode(), salt, iterations)
-        rows.append(
-            row(
-                name=user,
-                mechanism=MECHANISMS[mechanism],
-                iterations=iterations,
-                salt=salt,
-                salted_password=salted,
-            )
+        credential = row(
+            name=user,
+            mechanism=MECHANISMS[mechanism],
+            iterations=iterations,
+            salt=salt,
+            salted_password=salted,
         )
-    _alter(cluster, AlterUserScramCredentialsRequest(deletions=[], upsertions=rows))
+        # COMPAT: KRaft's controller takes a user once in a request.
+        _alter(cluster, AlterUserScramCredentialsRequest(deletions=[], upsertions=[credential]))
 
 
 def delete_credentials(cluster: Cluster, credentials: Iterable[Credential]) -> None:
     """Raises RejectedError."""
     row = AlterUserScramCredentialsRequest.ScramCredentialDeletion
-    rows = [row(name=each.user, mechanism=MECHANISMS[each.mechanism]) for each in credentials]
-    _alter(cluster, AlterUserScramCredentialsRequest(deletions=rows, upsertions=[]))
+    for each in credentials:
+        deletion = row(name=each.user, mechanism=MECHANISMS[each.mechanism])
+        _alter(cluster, AlterUserScramCredentialsRequest(deletions=[deletion], upsertions=[]))
 
 
 def _alter(cluster: Cluster, request: AlterUserScramCredentialsRequest) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -64,8 +64,13 @@ class Topic(NamedTuple):
 class Cluster:
     """bootstrap: ``host:port,host:port``.
 
-    request_timeout: seconds one request may take. deadline: seconds a call may take with all its
-    retries; each call can be given another. Nothing is connected before the first call.
+    request_timeout: seconds one request may take. connect_timeout: the same of a connection, with
+    its login. deadline: seconds a call may take with all its retries; each call can be given
+    another. Nothing is connected before the first call.
+
+    INVARIANT: what was learnt about a broker (that it leads or coordinates) is forgotten when a
+    connection to it fails, and it is asked last of all by whoever may ask any broker, until it has
+    answered again (``docs/decisions/0032-clients-under-faults.md``).
     """
 
     def __init__(
@@ -76,19 +81,22 @@ class Cluster:
         client_id: str = "kbroker",
         request_timeout: float = 30.0,
         deadline: float = 60.0,
+        connect_timeout: float = 10.0,
     ) -> None:
         self.bootstrap = bootstrap if isinstance(bootstrap, str) else ",".join(bootstrap)
         self.security = security or Security({})
         self.client_id = client_id
         self.request_timeout = request_timeout
         self.deadline = deadline
+        self.connect_timeout = connect_timeout
         self._seeds = parse_addresses(self.bootstrap)
         self._forget()
 
     @classmethod
     def from_options(cls, options: Mapping[str, object], **settings: Any) -> Cluster:
         """Create it from client configs, without the prefix ``kafka.``: bootstrap.servers,
-        client.id, request.timeout.ms, default.api.timeout.ms, and those of security.
+        client.id, request.timeout.ms, default.api.timeout.ms, socket.connection.setup.timeout.ms,
+        and those of security.
 
         settings: arguments of the constructor, which come first.
         """
@@ -99,6 +107,7 @@ class Cluster:
         for name, argument in (
             ("request.timeout.ms", "request_timeout"),
             ("default.api.timeout.ms", "deadline"),
+            ("socket.connection.setup.timeout.ms", "connect_timeout"),
         ):
             if options.get(name):
                 settings.setdefault(argument, _milliseconds(name, options[name]))
@@ -112,6 +121,7 @@ class Cluster:
         self._topics: dict[str, Topic] = {}
         self._heard_at: dict[str, float] = {}
         self._coordinators: dict[tuple[str, int], int] = {}
+        self._failed_at: dict[tuple[str, int], float] = {}  # addresses, until they answer
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _made, (
@@ -120,6 +130,7 @@ class Cluster:
             self.client_id,
             self.request_timeout,
             self.deadline,
+            self.connect_timeout,
         )
 
     def __enter__(self) -> Cluster:
@@ -156,6 +167,7 @@ class Cluster:
         """
         if self._pid != os.getpid():
             self._forget()  # connections of another process: its requests are on them
+        self._note_failures()
         if node is None:
             return self._any_connection(retry)
         made = self._connections.get(node)
@@ -163,6 +175,29 @@ class Cluster:
             return made
         made = self._connections[node] = self.connect(node, retry)
         return made
+
+    def attempt(self, retry: Retry) -> float:
+        """The deadline of one request that any broker answers at once, or another one does."""
+        return min(retry.attempt(self.connect_timeout / 3), retry.step(self.request_timeout))
+
+    # -- failures
+
+    def _note_failures(self) -> None:
+        """Forget what is known of brokers whose connections have failed since."""
+        for node in [node for node, made in self._connections.items() if made.failed]:
+            made = self._connections.pop(node)
+            self._failed((made.host, made.port))
+
+    def _failed(self, address: tuple[str, int]) -> None:
+        self._failed_at[address] = time.monotonic()
+        for node, made in list(self._connections.items()):
+            if (made.host, made.port) == address and not made.in_flight:
+                self._connections.pop(node).close()
+        nodes = {node for node, known in self._addresses.items() if known == address}
+        for key in [key for key, node in self._coordinators.items() if node in nodes]:
+            del self._coordinators[key]
+        for name in [name for name, topic in self._topics.items() if _is_led_by(topic, nodes)]:
+            del self._topics[name]
 
     @staticmethod
     def _usable(connection: Connection) -> bool:
@@ -197,6 +232,8 @@ class Cluster:
     def give_back(self, node: int, connection: Connection) -> None:
         """Give back a borrowed connection; it is kept for reuse unless it is closed."""
         idle = self._idle.setdefault(node, [])
+        if connection.failed:
+            self._failed((connection.host, connection.port))
         if connection.closed:
             return
         if len(idle) < _IDLE_MAX and not connection.in_flight and self._pid == os.getpid():
@@ -205,22 +242,28 @@ class Cluster:
             connection.close()
 
     def _connect(self, address: tuple[str, int], retry: Retry) -> Connection:
-        return Connection(
-            *address,
-            self.security,
-            client_id=self.client_id,
-            deadline=retry.step(self.request_timeout),
-        )
+        deadline = min(retry.attempt(self.connect_timeout), retry.step(self.request_timeout))
+        try:
+            made = Connection(*address, self.security, client_id=self.client_id, deadline=deadline)
+        except (ConnectionLost, Timeout):
+            self._failed(address)
+            raise
+        self._failed_at.pop(address, None)
+        return made
 
     def _any_connection(self, retry: Retry) -> Connection:
-        for made in self._connections.values():
+        busy = set()
+        for node, made in self._connections.items():
             if self._usable(made):
-                return made
+                if not made.in_flight:
+                    return made
+                busy.add(node)
         tried = {}
-        nodes: list[tuple[int, tuple[str, int]]] = list(self._addresses.items())
+        nodes = [row for row in self._addresses.items() if row[0] not in busy]
         random.shuffle(nodes)
-        known = {address for _, address in nodes}
+        known = set(self._addresses.values())
         nodes += [(-1 - n, seed) for n, seed in enumerate(self._seeds) if seed not in known]
+        nodes.sort(key=lambda row: self._failed_at.get(row[1], 0.0))
         for node, address in nodes:
             try:
                 made = self._connections[node] = self._connect(address, retry)
@@ -250,7 +293,7 @@ class Cluster:
         # COMPAT: a Metadata request to brokers before 0.11 cannot disable auto-creation.
         create = create or version < _FIRST_NOT_TO_CREATE
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
-        response = connection.call(request, retry.step(self.request_timeout))
+        response = connection.call(request, self.attempt(retry))
         if response.error_code:
             raise RejectedError(response.error_code, "metadata")
         self.adopt_brokers(response.brokers)
@@ -291,6 +334,11 @@ class Cluster:
         for node, address in self._addresses.items():
             if addresses.get(node) != address and node in self._connections:
                 self._connections.pop(node).close()
+        self._failed_at = {
+            address: at
+            for address, at in self._failed_at.items()
+            if address in addresses.values() or address in self._seeds
+        }
         self._addresses = addresses
 
     def nodes(self, *, deadline: float | None = None) -> list[int]:
@@ -371,6 +419,7 @@ class Cluster:
 
         Raises RejectedError: no such topic or partition, no leader (both may change).
         """
+        self._note_failures()
         known = self.known(topic)
         if known is None or known.partitions.get(partition, _NOBODY).leader is None:
             known = self.refresh([topic], retry).get(topic)
@@ -402,6 +451,8 @@ class Cluster:
             try:
                 connection = self.connection(node, retry)
                 step = retry.step(self.request_timeout)
+                if node is None:
+                    step = min(step, retry.attempt(self.request_timeout))
                 return connection.call(request, step, at_most=at_most)
             except ClientError as error:
                 retry.pause(error)
@@ -411,12 +462,15 @@ class Cluster:
     def coordinator(self, key: str, kind: int, retry: Retry) -> int:
         """The node that coordinates a group (GROUP) or a transactional id (TRANSACTION), found
         once and remembered. One attempt."""
+        self._note_failures()
         known = self._coordinators.get((key, kind))
-        if known is not None:
-            return known
+        return known if known is not None else self.find_coordinator(key, kind, retry)
+
+    def find_coordinator(self, key: str, kind: int, retry: Retry) -> int:
+        """The same, asked again. One attempt."""
         connection = self.connection(None, retry)
         request = FindCoordinatorRequest(key=key, key_type=kind)
-        response = connection.call(request, retry.step(self.request_timeout), at_most=3)
+        response = connection.call(request, self.attempt(retry), at_most=3)
         what = f"the coordinator of {'group' if kind == GROUP else 'transactional id'} {key}"
         if response.error_code:
             raise RejectedError(response.error_code, what, response.error_message)
@@ -443,7 +497,7 @@ class Cluster:
     ) -> Any:
         """Ask a coordinator until it responds without a retriable error.
 
-        once: make one attempt, and raise its error.
+        once: make one attempt, which takes ``connect_timeout`` at most, and raise its error.
 
         request: or what makes it, for a connection, whose versions may decide, and its node.
         error_of: the first error code of the response, 0 if there is none. Raises RejectedError for
@@ -455,7 +509,8 @@ class Cluster:
                 node = self.coordinator(key, kind, retry)
                 connection = self.connection(node, retry)
                 made = request if isinstance(request, Message) else request(connection, node)
-                response = connection.call(made, retry.step(self.request_timeout), at_most=at_most)
+                step = retry.attempt(self.connect_timeout) if once else self.attempt(retry)
+                response = connection.call(made, step, at_most=at_most)
                 code = error_of(response)
                 if not code:
                     return response
@@ -472,7 +527,12 @@ _NOBODY = Partition(None, -1)
 
 
 def _made(
-    bootstrap: str, security: Security, client_id: str, request_timeout: float, deadline: float
+    bootstrap: str,
+    security: Security,
+    client_id: str,
+    request_timeout: float,
+    deadline: float,
+    connect_timeout: float,
 ) -> Cluster:
     return Cluster(
         bootstrap,
@@ -480,7 +540,12 @@ def _made(
         client_id=client_id,
         request_timeout=request_timeout,
         deadline=deadline,
+        connect_timeout=connect_timeout,
     )
+
+
+def _is_led_by(topic: Topic, nodes: Collection[int]) -> bool:
+    return any(row.leader in nodes for row in topic.partitions.values())
 
 
 def _topic_of(row: Any) -> Topic:

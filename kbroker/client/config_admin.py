@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from kbroker.client.cluster import Cluster
 from kbroker.client.controller_calls import ask_controller, check
-from kbroker.client.errors import RejectedError
+from kbroker.client.errors import RejectedError, UnsupportedByBroker
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.describe_configs import DescribeConfigsRequest
 
@@ -126,11 +126,20 @@ def _settings(kind: int, result: Any) -> list[Setting] | RejectedError:
 
 
 def list_resources(cluster: Cluster, kind: int) -> list[str]:
-    """Names of the resources of a kind that have settings. From Kafka 4.1. Raises RejectedError."""
+    """Names of the resources of a kind that have settings. From Kafka 4.1, of client metrics from
+    3.7. Raises RejectedError.
+    """
     from kbroker.protocol.messages.list_config_resources import ListConfigResourcesRequest
 
-    request = ListConfigResourcesRequest(resource_types=[kind])
-    response = cluster.call(None, request, what="list config resources")
+    try:
+        request = ListConfigResourcesRequest(resource_types=[kind])
+        response = cluster.call(None, request, what="list config resources")
+    except UnsupportedByBroker:
+        if kind != CLIENT_METRICS:
+            raise
+        # COMPAT: version 0 of the request is for these alone, and has no kind.
+        request = ListConfigResourcesRequest()
+        response = cluster.call(None, request, what="list client metrics resources")
     check(response, "list config resources")
     return [row.resource_name for row in response.config_resources if row.resource_type == kind]
 

@@ -16,6 +16,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from kbroker.client.addresses import connect
 from kbroker.client.errors import (
     AuthenticationFailed,
     ClientError,
@@ -30,6 +31,7 @@ from kbroker.protocol.api import ApiKey, response_class
 from kbroker.protocol.header import decode_response_header, encode_request_header
 from kbroker.protocol.message import Message
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kbroker.protocol.primitives import NotInVersion
 
 if TYPE_CHECKING:
     from kbroker.client.security import Security
@@ -96,12 +98,13 @@ class Connection:
         deadline: float,
         receive_buffer_bytes: int | None = None,
     ) -> None:
-        self.host = host
+        self.host, self.port = host, port
         self.address = f"{host}:{port}"
         self.client_id = client_id
         self.versions: dict[int, tuple[int, int]] = {}
         self.finalized_features: dict[str, int] = {}
         self.used_at = time.monotonic()
+        self.failed = False  # it was closed because of an error
         self._waiting: deque[Pending] = deque()
         self._next_id = 0
         self._frame_bytes_max = _FIRST_FRAME_BYTES_MAX
@@ -131,9 +134,7 @@ class Connection:
 
     def _connect(self, host: str, port: int, deadline: float) -> socket.socket:
         try:
-            # As bytes, if it can be: for text Python loads tables of international names, 5 ms.
-            name: Any = host.encode() if host.isascii() else host
-            made = socket.create_connection((name, port), timeout=self._left(deadline, "connect"))
+            made = connect(host, port, self._left(deadline, "connect"))
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             if self._receive_buffer_bytes is not None:
@@ -259,7 +260,10 @@ class Connection:
         api_key = type(request).API_KEY
         assert api_key is not None
         version = self.version_of(api_key, at_most)
-        parts = codec.encode_parts(request, version)
+        try:
+            parts = codec.encode_parts(request, version)
+        except NotInVersion as error:
+            raise UnsupportedByBroker(self.address, f"this request ({error})") from error
         return self._send_frame(
             api_key, version, parts, deadline, expects_response=expects_response
         )
@@ -387,18 +391,22 @@ class Connection:
     def _left(self, deadline: float, what: str) -> float:
         left = deadline - time.monotonic()
         if left <= 0:
-            self.close()
+            self._fail()
             raise Timeout(f"{self.address}: {what}", 0.0)
         return left
 
-    def _lost(self, error: OSError, what: str, deadline: float) -> ClientError:
+    def _fail(self) -> None:
+        self.failed = True
         self.close()
+
+    def _lost(self, error: OSError, what: str, deadline: float) -> ClientError:
+        self._fail()
         if isinstance(error, TimeoutError):
             return Timeout(f"{self.address}: {what}", 0.0)
         return ConnectionLost(self.address, f"{what}: {error}")
 
     def _violated(self, why: str) -> ProtocolViolation:
-        self.close()
+        self._fail()
         return ProtocolViolation(self.address, f"not a Kafka response: {why}")
 
     def not_authenticated(self, why: str) -> AuthenticationFailed:

@@ -114,7 +114,7 @@ def _is_sent_again(code: int) -> bool:
 def controller(cluster: Cluster, retry: Retry) -> int | None:
     """The node that is the controller; None, any, where brokers name none. One attempt."""
     connection = cluster.connection(None, retry)
-    response = connection.call(MetadataRequest(topics=[]), retry.step(cluster.request_timeout))
+    response = connection.call(MetadataRequest(topics=[]), cluster.attempt(retry))
     cluster.adopt_brokers(response.brokers)
     node = int(response.controller_id)
     return node if node in {row.node_id for row in response.brokers} else None

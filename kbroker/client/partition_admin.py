@@ -9,8 +9,16 @@ from typing import Any, NamedTuple
 
 from kbroker.client.cluster import Cluster
 from kbroker.client.controller_calls import ask_controller, check
-from kbroker.client.errors import ClientError, RejectedError, UnsupportedByBroker
+from kbroker.client.errors import (
+    ClientError,
+    ConnectionLost,
+    RejectedError,
+    Timeout,
+    UnreachableError,
+    UnsupportedByBroker,
+)
 from kbroker.client.offsets import TopicPartition
+from kbroker.client.retry import Retry
 from kbroker.errors import ErrorCode
 
 
@@ -104,51 +112,96 @@ def delete_records(
     cluster: Cluster, offsets: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int | ClientError]:
     """Delete the records below these offsets (-1: all); the new first offset, or the error, of each
-    partition. From Kafka 0.11.
+    partition. From Kafka 0.11. A partition whose leader cannot be reached has that error, which is
+    raised if there is no other partition.
     """
-    from kbroker.protocol.messages.delete_records import DeleteRecordsRequest as Request
-
     results: dict[TopicPartition, int | ClientError] = {}
-    by_leader: dict[int, dict[TopicPartition, int]] = {}
-    for (topic, number), offset in offsets.items():
-        try:
-            leader = _leader(cluster, topic, number)
-            by_leader.setdefault(leader, {})[topic, number] = offset
-        except RejectedError as error:
-            results[topic, number] = error
-    for leader, led in by_leader.items():
-        part = Request.DeleteRecordsPartition
-        request = Request(
-            topics=[
-                Request.DeleteRecordsTopic(
-                    name=name,
-                    partitions=[part(partition_index=n, offset=led[name, n]) for n in numbers],
-                )
-                for name, numbers in by_topic(led).items()
-            ],
-            timeout_ms=int(cluster.request_timeout * 1000),
-        )
-        response = cluster.call(leader, request, what="delete records")
-        for topic in response.topics:
-            for row in topic.partitions:
-                key = topic.name, row.partition_index
-                results[key] = (
-                    RejectedError(row.error_code, f"delete records of {key[0]}-{key[1]}")
-                    if row.error_code
-                    else row.low_watermark
-                )
+    left = dict(offsets)
+    retry = cluster.retry("delete records")
+    while left:
+        troubles: dict[TopicPartition, ClientError] = {}
+        for leader, led in _by_leader(cluster, left, troubles, retry).items():
+            try:
+                rows = _deleted(cluster, leader, led, retry)
+            except ClientError as error:
+                troubles.update(dict.fromkeys(led, error))
+                continue
+            results.update({key: row for key, row in rows.items() if key in left})
+        for key, row in list(results.items()):
+            if isinstance(row, ClientError) and row.code in _MOVED:
+                troubles[key] = row
+                cluster.forget_topic(key[0])
+        left = {key: left[key] for key, error in troubles.items() if _is_asked_again(error)}
+        results.update(troubles)
+        if left:
+            try:
+                retry.pause(troubles[next(iter(left))])
+            except ClientError as error:
+                if len(left) == len(offsets):
+                    raise
+                results.update(dict.fromkeys(left, error))
+                break
     return results
 
 
-def _leader(cluster: Cluster, topic: str, number: int) -> int:
-    retry = cluster.retry(f"the leader of {topic}-{number}")
-    while True:
+# Another broker leads, or will.
+_MOVED = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+
+
+def _is_asked_again(error: ClientError) -> bool:
+    return error.code in _MOVED or isinstance(error, ConnectionLost | Timeout | UnreachableError)
+
+
+def _by_leader(
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, int],
+    troubles: dict[TopicPartition, ClientError],
+    retry: Retry,
+) -> dict[int, dict[TopicPartition, int]]:
+    found: dict[int, dict[TopicPartition, int]] = {}
+    for key, offset in wanted.items():
         try:
-            return cluster.leader(topic, number, retry)[1]
+            found.setdefault(cluster.leader(*key, retry)[1], {})[key] = offset
         except ClientError as error:
-            if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise
-            retry.pause(error)
+            troubles[key] = error
+    return found
+
+
+def _deleted(
+    cluster: Cluster, leader: int, offsets: Mapping[TopicPartition, int], retry: Retry
+) -> dict[TopicPartition, int | ClientError]:
+    """One attempt. Raises ClientError."""
+    from kbroker.protocol.messages.delete_records import DeleteRecordsRequest as Request
+
+    part = Request.DeleteRecordsPartition
+    request = Request(
+        topics=[
+            Request.DeleteRecordsTopic(
+                name=name,
+                partitions=[part(partition_index=n, offset=offsets[name, n]) for n in numbers],
+            )
+            for name, numbers in by_topic(offsets).items()
+        ],
+        timeout_ms=int(cluster.request_timeout * 1000),
+    )
+    connection = cluster.connection(leader, retry)
+    response = connection.call(request, retry.step(cluster.request_timeout))
+    return {
+        (topic.name, row.partition_index): RejectedError(
+            row.error_code, f"delete records of {topic.name}-{row.partition_index}"
+        )
+        if row.error_code
+        else row.low_watermark
+        for topic in response.topics
+        for row in topic.partitions
+    }
 
 
 class LogDir(NamedTuple):

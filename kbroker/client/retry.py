@@ -17,6 +17,7 @@ PAUSES_AT_LEAST = 8
 """No pause exceeds this part of the deadline, so that a late response of the broker is still
 received.
 """
+ATTEMPT_MIN_S = 0.5
 TELL_AFTER_S = 5.0
 """A caller that waits for a deadline is told the reason after this time: a wrong port looks like a
 slow broker.
@@ -46,6 +47,13 @@ class Retry:
     def step(self, request_timeout: float) -> float:
         """The deadline of one request."""
         return min(self.deadline, time.monotonic() + request_timeout)
+
+    def attempt(self, most: float) -> float:
+        """The deadline of one attempt, which leaves time to ask somebody else: ``most`` seconds,
+        twice that for each attempt before, and a third of what is left at most.
+        """
+        seconds = min(most * 2.0 ** min(self.attempts, 10), max(self.left() / 3, ATTEMPT_MIN_S))
+        return min(self.deadline, time.monotonic() + seconds)
 
     def left(self) -> float:
         """Seconds until the deadline; negative after it."""

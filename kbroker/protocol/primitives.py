@@ -27,6 +27,10 @@ class EncodeError(ValueError):
     """A message cannot be encoded in this version; our own mistake, not a client's."""
 
 
+class NotInVersion(EncodeError):
+    """A field is set that the version lacks, and that may not be ignored."""
+
+
 def _replace_foreign_text(error: UnicodeError) -> tuple[str, int]:
     """Decode the rest of the string, unless all of it could then be too long to be sent back."""
     if not isinstance(error, UnicodeDecodeError) or 3 * len(error.object) > MAX_INT16:
@@ -143,7 +147,7 @@ def fail_tag_size(path: str, size: int, used: int) -> NoReturn:
 
 def fail_version(path: str, version: int) -> NoReturn:
     """Reject a value that the version cannot carry and that may not be ignored."""
-    raise EncodeError(f"{path} is set, but version {version} has no such field")
+    raise NotInVersion(f"{path} is set, but version {version} has no such field")
 
 
 def fail_uuid(path: str) -> NoReturn:

@@ -107,8 +107,9 @@ class ConsumerMetadata:
             return
         self._running, self._wanted = True, False
         names = None if self._tracked is None else sorted(self._tracked)
+        failures = self._failures
         self._lane.run(
-            lambda cluster, seconds: ask(cluster, names, self._create, seconds),
+            lambda cluster, seconds: ask(cluster, names, self._create, seconds, failures),
             "metadata",
             self._request_s,
             self._take,
@@ -163,16 +164,23 @@ class ConsumerMetadata:
 
 
 def ask(
-    cluster: Cluster, names: list[str] | None, create: bool, seconds: float | None = None
+    cluster: Cluster,
+    names: list[str] | None,
+    create: bool,
+    seconds: float | None = None,
+    failures: int = 0,
 ) -> _Answer:
-    """Metadata of topics, None: of all. One attempt. Raises ClientError."""
+    """Metadata of topics, None: of all. One attempt, which may take longer the more have failed.
+    Raises ClientError.
+    """
     retry = cluster.retry("metadata", cluster.request_timeout if seconds is None else seconds)
+    retry.attempts = failures
     connection = cluster.connection(None, retry)
     rows = [MetadataRequest.MetadataRequestTopic(name=name) for name in names or ()]
     request = MetadataRequest(
         topics=None if names is None else rows, allow_auto_topic_creation=create
     )
-    response = connection.call(request, retry.step(cluster.request_timeout))
+    response = connection.call(request, cluster.attempt(retry))
     if response.error_code:
         raise RejectedError(response.error_code, "metadata")
     cluster.adopt_brokers(response.brokers)

@@ -110,6 +110,7 @@ class Core:
             )
             / 1000,
             deadline=max(self.default_s, 0.001),
+            connect_timeout=found["socket.connection.setup.timeout.ms"] / 1000,
         )
 
     # -- one thread at a time

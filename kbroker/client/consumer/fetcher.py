@@ -11,7 +11,7 @@ import logging
 import select
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from kbroker._ext.record.record_cursor import RecordsDamaged, end_offset
 from kbroker.client.client_settings import Settings
@@ -41,6 +41,8 @@ _FIRST_BY_ID = 13
 # BOUND: what is asked for of a partition whose first batch is larger than it may be (KIP-74: an old
 # broker cuts it).
 _BATCH_BYTES_MAX = 1 << 30
+# A broker that is silent for longer than a fetch may wait, and this, may lead nothing any more.
+_SILENT_S = 3.0
 # Responses of a broker that may be in memory when it is asked for another one.
 _RESPONSES_AHEAD = 1
 # Metadata or the session is stale; another attempt will do.
@@ -60,6 +62,18 @@ _MOVED = frozenset(
 )
 
 
+class _Asked(NamedTuple):
+    """What a fetch asks for: a version of a partition's position, and an offset."""
+
+    part: PartitionState
+    version: int
+    offset: int
+
+    @property
+    def holds(self) -> bool:
+        return self.part.version == self.version and self.part.fetch_offset == self.offset
+
+
 class _Source:
     """A response, until all of its sets are read."""
 
@@ -71,13 +85,14 @@ class _Source:
 
 
 class _Node:
-    """A broker that is fetched from. responses: those in memory. sent: what is in flight, with the
-    version of each partition's position.
+    """A broker that is fetched from. responses: those in memory. sent: what is in flight.
+    doubted_at: when metadata was last asked for because it is silent.
     """
 
     __slots__ = (
         "address",
         "connecting",
+        "doubted_at",
         "failures",
         "id",
         "link",
@@ -96,7 +111,8 @@ class _Node:
         self.failures = 0
         self.retry_at = 0.0
         self.responses = 0
-        self.sent: dict[Key, tuple[PartitionState, int]] = {}
+        self.sent: dict[Key, _Asked] = {}
+        self.doubted_at = 0.0
         self.address: tuple[str, int] | None = None
         self.trouble: Exception | None = None
 
@@ -129,6 +145,7 @@ class Fetcher:
         self._request_s: float = settings["request.timeout.ms"] / 1000
         self._backoff_s: float = settings["retry.backoff.ms"] / 1000
         self._age_s: float = settings["metadata.max.age.ms"] / 1000
+        self._silent_s = self._max_wait_ms / 1000 + _SILENT_S
         self.parts: dict[Key, PartitionState] = {}
         self._nodes: dict[int, _Node] = {}
         self.sets = FetchedSets(self.parts, self._release, self._note_change)
@@ -185,7 +202,7 @@ class Fetcher:
             version = node.link.version()
             if version >= _FIRST_BY_ID and not ids_known(wanted.values()):
                 version = node.link.version(_FIRST_BY_ID - 1)
-            node.sent = {part.key: (part, part.version) for part in parts}
+            node.sent = {part.key: _Asked(part, part.version, part.fetch_offset) for part in parts}
             node.link.send(self._request(node, wanted, version), version)
             self.counts["fetches"] += 1
         except ClientError as error:
@@ -311,9 +328,12 @@ class Fetcher:
             if response is not None:
                 found = True
                 self._take(node, response, time.monotonic())
-            elif time.monotonic() > self._deadline(link):
+            elif (now := time.monotonic()) > self._deadline(link):
                 why = f"no response to a fetch within {self._request_s:.3g} s"
                 self._lost(node, ConnectionLost(link.address, why))
+            elif now > max(link.sent_at, node.doubted_at) + self._silent_s:
+                node.doubted_at = now
+                self._metadata.want()  # its partitions may have other leaders by now
         return found
 
     # -- responses
@@ -341,10 +361,9 @@ class Fetcher:
         for name, topic in names:
             for row in topic.partitions:
                 asked = sent.get((name or "", row.partition_index))
-                if asked is None or asked[0].version != asked[1] or not self._has(asked[0]):
+                if asked is None or not asked.holds or not self._has(asked.part):
                     continue  # it was given up, or is read from another position
-                part = asked[0]
-                self._take_row(part, row, source, response, now)
+                self._take_row(asked.part, row, source, response, now)
         if source.left:
             node.responses += 1
 

@@ -470,7 +470,8 @@ class KafkaConsumer:
             retry = cluster.retry("metadata", seconds)
             while True:
                 try:
-                    return ask(cluster, names, create, max(0.0, retry.left())).topics
+                    left = max(0.0, retry.left())
+                    return ask(cluster, names, create, left, retry.attempts).topics
                 except Exception as error:
                     retry.pause(error)
 

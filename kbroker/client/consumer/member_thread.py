@@ -22,6 +22,10 @@ from kbroker.protocol.message import Message
 
 logger = logging.getLogger(__name__)
 
+# After so long without a response others are asked, again and again, whether the coordinator is
+# still the same: a join may wait for minutes, and a silent broker for ever.
+_SILENT_S = 5.0
+_LOOK_S = 2.0
 _MOVED = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
 
 _AFTER_FAILURE_S = 1.0
@@ -173,7 +177,7 @@ class MemberThread:
             made = action.request
             request = made if isinstance(made, Message) else made(connection)
             pending = connection.send(request, retry.deadline)
-            self._await(connection, retry.deadline)
+            self._await(connection, node, retry.deadline)
             response = connection.receive(pending, retry.deadline)
         except (ConnectionLost, Timeout):
             self.forget_coordinator()
@@ -186,22 +190,39 @@ class MemberThread:
         """It may be another one by now."""
         self._cluster.forget_coordinator(self._group, GROUP)
 
-    def _await(self, connection: Connection, deadline: float) -> None:
-        """Return when the response begins. Raises Interrupted, which closes the connection."""
+    def _await(self, connection: Connection, node: int, deadline: float) -> None:
+        """Return when the response begins. Raises Interrupted, and ConnectionLost if the
+        coordinator is silent and another one has taken over; both close the connection.
+        """
         poll = select.poll()
         poll.register(connection.fileno(), select.POLLIN)
         poll.register(self._read, select.POLLIN)
+        look_at = time.monotonic() + _SILENT_S
         while True:
-            left = deadline - time.monotonic()
-            events = dict(poll.poll(max(0.0, left) * 1000))
-            if connection.fileno() in events or left <= 0:
+            now = time.monotonic()
+            events = dict(poll.poll(max(0.0, min(deadline, look_at) - now) * 1000))
+            if connection.fileno() in events or time.monotonic() >= deadline:
                 return
+            if not events and time.monotonic() >= look_at:
+                if self._has_moved(node):
+                    connection.close()
+                    raise ConnectionLost(connection.address, "another broker coordinates by now")
+                look_at = time.monotonic() + _SILENT_S
+                continue
             with suppress(BlockingIOError):
                 os.read(self._read, 4096)
             with self.lock:
                 if self._member.is_leaving():
                     connection.close()
                     raise Interrupted("the consumer is closed")
+
+    def _has_moved(self, node: int) -> bool:
+        """Whether a broker that answers says that another one coordinates."""
+        retry = self._cluster.retry(f"the coordinator of group {self._group}", _LOOK_S)
+        try:
+            return self._cluster.find_coordinator(self._group, GROUP, retry) != node
+        except ClientError:
+            return False
 
 
 def _unexpected(error: BaseException) -> ClientError:

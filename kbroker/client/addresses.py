@@ -1,0 +1,102 @@
+"""A connection to one of the addresses of a name, in the manner of RFC 8305: the next address is
+tried beside the ones before when those have not answered for a moment, so that a silent one costs
+that moment only.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import time
+from typing import Any
+
+# How long an address is tried alone (RFC 8305 section 5).
+_ALONE_S = 0.25
+
+
+def connect(host: str, port: int, timeout: float) -> socket.socket:
+    """A connected TCP socket. timeout: in seconds, for all addresses together.
+
+    Raises OSError: of the last address that failed; TimeoutError.
+    """
+    # As bytes, if it can be: for text Python loads tables of international names, 5 ms.
+    name: Any = host.encode() if host.isascii() else host
+    found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
+    if len(found) == 1:
+        return _connect_one(found[0], timeout)
+    deadline = time.monotonic() + timeout
+    attempts = _Attempts()
+    try:
+        while found or attempts.sockets:
+            if found:
+                attempts.begin(found.pop(0))
+            now = time.monotonic()
+            until = min(deadline, now + _ALONE_S) if found else deadline
+            made = attempts.connected(until)
+            if made is not None:
+                return made
+            if time.monotonic() >= deadline:
+                raise TimeoutError(errno.ETIMEDOUT, "timed out")
+        raise attempts.error or OSError(f"{host} has no address")
+    finally:
+        attempts.close()
+
+
+def _connect_one(found: Any, timeout: float) -> socket.socket:
+    family, kind, protocol, _, address = found
+    made = socket.socket(family, kind, protocol)
+    try:
+        made.settimeout(timeout)
+        made.connect(address)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+class _Attempts:
+    """Connections under way, by descriptor."""
+
+    def __init__(self) -> None:
+        self.sockets: dict[int, socket.socket] = {}
+        self.error: OSError | None = None
+
+    def begin(self, found: Any) -> None:
+        family, kind, protocol, _, address = found
+        try:
+            made = socket.socket(family, kind, protocol)
+        except OSError as error:
+            self.error = error  # such as IPv6, which this machine lacks
+            return
+        made.setblocking(False)
+        self.sockets[made.fileno()] = made
+        code = made.connect_ex(address)
+        if code not in (0, errno.EINPROGRESS):
+            self._failed(made.fileno(), code)
+
+    def connected(self, until: float) -> socket.socket | None:
+        """The first one that is connected; None: all have failed, or it is late."""
+        while self.sockets:
+            left = until - time.monotonic()
+            poll = select.poll()
+            for descriptor in self.sockets:
+                poll.register(descriptor, select.POLLOUT)
+            for descriptor, _ in poll.poll(max(0.0, left) * 1000):
+                made = self.sockets[descriptor]
+                code = made.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                if not code:
+                    return self.sockets.pop(descriptor)
+                self._failed(descriptor, code)
+            if left <= 0:
+                return None
+        return None
+
+    def _failed(self, descriptor: int, code: int) -> None:
+        self.error = OSError(code, os.strerror(code))
+        self.sockets.pop(descriptor).close()
+
+    def close(self) -> None:
+        for made in self.sockets.values():
+            made.close()
