@@ -28,6 +28,8 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -86,6 +88,7 @@ CELLS = (
         {
             "kbroker send": 2_000_000,
             "kbroker send_many": 6_000_000,
+            "kbroker send_many, arrays": 6_000_000,
             "confluent-kafka": 2_000_000,
             "kafka-python": 50_000,
         },
@@ -98,6 +101,7 @@ CELLS = (
         {
             "kbroker send": 1_000_000,
             "kbroker send_many": 1_500_000,
+            "kbroker send_many, arrays": 1_500_000,
             "confluent-kafka": 1_000_000,
             "kafka-python": 20_000,
         },
@@ -110,6 +114,7 @@ CELLS = (
         {
             "kbroker poll": 8_000_000,
             "kbroker poll_columns": 16_000_000,
+            "kbroker poll_columns, arrays": 16_000_000,
             "kbroker poll_arrow": 24_000_000,
             "confluent consume": 2_000_000,
             "kafka-python poll": 60_000,
@@ -124,6 +129,7 @@ CELLS = (
         {
             "kbroker poll": 1_500_000,
             "kbroker poll_columns": 2_000_000,
+            "kbroker poll_columns, arrays": 2_000_000,
             "kbroker poll_arrow": 2_000_000,
             "confluent consume": 750_000,
             "kafka-python poll": 40_000,
@@ -168,7 +174,7 @@ def send_ours(options: Options, values: list[bytes]) -> None:
         assert not failed, f"{failed} records failed"
 
 
-def send_many_ours(options: Options, values: list[bytes]) -> None:
+def send_many_ours(options: Options, values: Any) -> None:
     from kbroker.client import KafkaProducer
 
     with KafkaProducer(**_settings(options), buffer_memory=BUFFER_BYTES) as producer:
@@ -177,8 +183,11 @@ def send_many_ours(options: Options, values: list[bytes]) -> None:
         for _ in range(options.records // DISTINCT):
             producer.send_many(options.topic, values)
         producer.flush(WAIT_S)
-        failed = producer.metrics()["record-error-total"]
-        assert not failed, f"{failed} records failed"
+        assert not producer.metrics()["record-error-total"]
+
+
+def send_arrays_ours(options: Options, values: list[bytes]) -> None:
+    send_many_ours(options, import_module("kbroker.client.record_arrays").Fields.of(values))
 
 
 def send_confluent(options: Options, values: list[bytes]) -> None:
@@ -241,8 +250,8 @@ def poll_ours(options: Options, values: list[bytes]) -> None:
     _read_ours(options, lambda consumer: len(consumer.poll(WAIT_S)))
 
 
-def poll_columns_ours(options: Options, values: list[bytes]) -> None:
-    _read_ours(options, lambda consumer: sum(map(len, consumer.poll_columns(WAIT_S))))
+def poll_columns_ours(options: Options, values: list[bytes], **how: bool) -> None:
+    _read_ours(options, lambda consumer: sum(map(len, consumer.poll_columns(WAIT_S, **how))))
 
 
 def poll_arrow_ours(options: Options, values: list[bytes]) -> None:
@@ -328,10 +337,12 @@ def poll_kafka_python(options: Options, values: list[bytes]) -> None:
 LIBRARIES: dict[str, Callable[[Options, list[bytes]], None]] = {
     "kbroker send": send_ours,
     "kbroker send_many": send_many_ours,
+    "kbroker send_many, arrays": send_arrays_ours,
     "confluent-kafka": send_confluent,
     "kafka-python": send_kafka_python,
     "kbroker poll": poll_ours,
     "kbroker poll_columns": poll_columns_ours,
+    "kbroker poll_columns, arrays": partial(poll_columns_ours, arrays=True),
     "kbroker poll_arrow": poll_arrow_ours,
     "confluent consume": consume_confluent,
     "kafka-python poll": poll_kafka_python,

@@ -14,6 +14,7 @@ from support import client_topics as topics
 from kbroker.client.aio import AsyncKafkaConsumer, AsyncKafkaProducer
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import RejectedError, TransactionState
+from kbroker.client.record_arrays import Fields
 from kbroker.errors import ErrorCode
 from kbroker.testing import Broker
 
@@ -103,6 +104,33 @@ def test_lists_are_larger_than_the_buffer(broker, cluster):
     run(broker, body, buffer_memory=100_000, batch_size=8192)
     del values[3]
     assert topics.values(cluster, "lists", 0) == [*values, *values[:3]]
+
+
+def test_arrays_are_larger_than_the_buffer(broker, cluster):
+    topics.create(cluster, "arrays", 1)
+    values = [b"%d" % n + b" " * 500 for n in range(2000)]
+    times = list(range(2000))
+
+    async def body(producer: AsyncKafkaProducer) -> None:
+        sent = await producer.send_many("arrays", Fields.of(values), timestamp_ms=times)
+        assert sum(run[3] for run in await sent.result()) == 2000
+        more = await producer.send_many("arrays", Fields.of(values[:3]), [b"k"] * 3)
+        assert sum(run[3] for run in await more.result()) == 3
+        with pytest.raises(ValueError, match="2 keys for 3 values"):
+            await producer.send_many("arrays", Fields.of(values[:3]), Fields.of([b"k"] * 2))
+        async with AsyncKafkaConsumer(bootstrap_servers=broker.bootstrap) as consumer:
+            await consumer.assign([("arrays", 0)])
+            await consumer.seek(("arrays", 0), 0)
+            left = 2003
+            while left:
+                for columns in await consumer.poll_columns(10, arrays=True):
+                    found = columns.arrays
+                    offsets = [at for at in found.offsets if at < 2000]
+                    assert found.timestamps[: len(offsets)].tolist() == offsets
+                    left -= len(found)
+
+    run(broker, body, buffer_memory=100_000, batch_size=8192)
+    assert topics.values(cluster, "arrays", 0) == [*values, *values[:3]]
 
 
 def test_batch_that_is_split_ends_its_futures(broker, cluster):

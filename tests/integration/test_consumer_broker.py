@@ -143,6 +143,46 @@ def test_columns_and_arrow_have_the_same_records(cluster, made):
     assert batch.column(0).to_pylist()[0] == 10
 
 
+@pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
+def test_arrays_are_read_and_sent_on(broker, cluster, made, codec):
+    """To another topic, with their keys and times, without an object for a record."""
+    name = f"arrays-{codec}"
+    for topic in (name, f"{name}-copy"):
+        topics.create(cluster, topic)
+    count = 20_000
+    values = [None if n % 50 == 7 else b"%d" % n * (n % 9) for n in range(count)]
+    keys = [None if n % 3 else b"k%d" % n for n in range(count)]
+    settings = {"bootstrap_servers": broker.bootstrap, "compression_type": codec}
+    with KafkaProducer(**settings) as producer:
+        for at in range(0, count, 1000):
+            part = slice(at, at + 1000)
+            producer.send_many(name, values[part], keys[part], timestamp_ms=range(at, at + 1000))
+    consumer = made(value_deserializer=lambda value: 1 / 0)
+    consumer.assign([(name, 0)])
+
+    with KafkaProducer(**settings) as producer:
+        left = count
+        while left:
+            for columns in consumer.poll_columns(WAIT_S, arrays=True):
+                found = columns.arrays
+                producer.send_many(
+                    f"{name}-copy", found.values, found.keys, timestamp_ms=found.timestamps
+                ).result(WAIT_S)
+                assert columns.values == [values[at] for at in found.offsets]
+                left -= len(columns)
+    consumer.seek((name, 0), 5)
+    (without_keys, *_) = consumer.poll_columns(WAIT_S, 3, keys=False, arrays=True)
+    copy = made()
+    copy.assign([(f"{name}-copy", 0)])
+    records = read(copy, count)
+
+    assert consumer.position((name, 0)) == 8
+    assert (without_keys.arrays.keys, without_keys.arrays.offsets.tolist()) == (None, [5, 6, 7])
+    assert [(one.value, one.key, one.timestamp) for one in records] == list(
+        zip(values, keys, range(count), strict=True)
+    )
+
+
 def test_seek_pause_and_bounds(broker, cluster, made):
     topics.create(cluster, "moves", 2)
     with KafkaProducer(bootstrap_servers=broker.bootstrap) as producer:

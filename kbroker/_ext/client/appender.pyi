@@ -20,5 +20,14 @@ class Appender(Accumulator):
         keys: Any,
         headers: Any,
         partition: int | None,
-        timestamp: int | None,
+        timestamp: Any,
+    ) -> RecordFutures | None: ...
+    def append_parts(
+        self,
+        topic: str,
+        values: Any,
+        keys: Any,
+        headers: Any,
+        partition: int | None,
+        timestamp: Any,
     ) -> RecordFutures | None: ...

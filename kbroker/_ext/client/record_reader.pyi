@@ -4,12 +4,21 @@ from typing import Any
 from _typeshed import ReadableBuffer
 
 from kbroker._ext.client.consumer_record import ConsumerRecord
+from kbroker.client.record_arrays import RecordArrays
 
 class RecordColumns:
     topic: str
     partition: int
-    keys: list[Any]
-    values: list[Any]
+    @property
+    def keys(self) -> list[Any]: ...
+    @property
+    def values(self) -> list[Any]: ...
+    arrays: RecordArrays | None
+    buffer: memoryview
+    key_starts: memoryview[int] | None
+    key_sizes: memoryview[int] | None
+    value_starts: memoryview[int]
+    value_sizes: memoryview[int]
     offsets: memoryview[int]
     timestamps: memoryview[int]
     timestamp_type: int
@@ -38,5 +47,8 @@ class RecordReader:
     def unload(self) -> None: ...
     def read(self, into: list[ConsumerRecord], limit: int) -> int: ...
     def read_columns(
+        self, limit: int, with_keys: bool = ..., bytes_max: int = ...
+    ) -> RecordColumns | None: ...
+    def read_arrays(
         self, limit: int, with_keys: bool = ..., bytes_max: int = ...
     ) -> RecordColumns | None: ...

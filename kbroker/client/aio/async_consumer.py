@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import ContextVar
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -248,14 +249,17 @@ class AsyncKafkaConsumer:
                 yield record
 
     async def poll_columns(
-        self, timeout: float = 1.0, max_records: int = 5_000, *, keys: bool = True
+        self,
+        timeout: float = 1.0,
+        max_records: int = 5_000,
+        *,
+        keys: bool = True,
+        arrays: bool = False,
     ) -> list[RecordColumns]:
         """As ``KafkaConsumer.poll_columns``."""
+        poll = partial(self._consumer.poll_columns, keys=keys, arrays=arrays)
         return await self._read(
-            lambda: self._consumer.poll_columns(timeout, max_records, keys=keys),
-            "columns",
-            max_records,
-            keys,
+            lambda: poll(timeout, max_records), "columns", max_records, keys, arrays
         )
 
     async def poll_arrow(

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kbroker._ext.client.forwarder import Forwarder
 from kbroker._ext.client.record_futures import RecordFuture, RecordFutures
@@ -19,6 +19,10 @@ from kbroker.client.offsets import GroupMetadata
 from kbroker.client.producer.identity import Offsets
 from kbroker.client.producer.kafka_producer import KafkaProducer, refused
 from kbroker.client.producer.records import Headers, ProducerRecord, RecordMetadata
+from kbroker.client.record_arrays import Fields, Parts, slices_of, timestamps_of
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 Result = TypeVar("Result")
 _Waiting = list[tuple["asyncio.Future[RecordMetadata]", RecordFuture]]
@@ -131,10 +135,6 @@ class _Core(KafkaProducer):
         except StopIteration as end:
             made: RecordFuture = end.value
             return made
-
-    def append_many(self, *row: Any) -> RecordFutures | None:
-        """As that of the accumulator."""
-        return self._pool.append_many(*row)
 
     def knows(self, topic: str) -> bool:
         """Whether the partitions of a topic are known."""
@@ -260,25 +260,28 @@ class AsyncKafkaProducer:
     async def send_many(
         self,
         topic: str,
-        values: Sequence[Any],
-        keys: Sequence[Any] | None = None,
+        values: Sequence[Any] | Fields,
+        keys: Sequence[Any] | Fields | None = None,
         headers: Headers | None = None,
         partition: int | None = None,
-        timestamp_ms: int | None = None,
+        timestamp_ms: int | ArrayLike | None = None,
     ) -> SentRecords:
         """Send a record for each value, in their order, with the key at the same place, as
         ``KafkaProducer.send_many``.
         """
         sent = SentRecords(self._of_loop())
-        given, given_keys = self._core.encoded(topic, values, keys, partition)
-        rows, names = list(given), None if given_keys is None else list(given_keys)
+        rows, names = self._core.encoded(topic, values, keys, partition)
+        if not isinstance(rows, Parts):
+            rows, names = list(rows), None if names is None else list(names)
+        times = timestamps_of(timestamp_ms, len(rows))
         if names is not None and len(names) != len(rows):
             raise ValueError(f"{len(names)} keys for {len(rows)} values")
         pairs = None if headers is None else _pairs(headers)
         async with self._queued(topic):
             for at, after, size in _slices(rows, names, _bytes_of(pairs), self._core.buffer // 2):
                 some = None if names is None else names[at:after]
-                row = topic, rows[at:after], some, pairs, partition, timestamp_ms
+                stamps = times[at:after] if hasattr(times, "__len__") else times
+                row = topic, rows[at:after], some, pairs, partition, stamps
                 try:
                     sent.add(await self._take_many(row, size))
                 except ClientError as error:
@@ -484,11 +487,12 @@ def _bytes_of(headers: list[tuple[str, bytes | None]] | None) -> int:
     )
 
 
-def _slices(
-    values: list[Any], keys: list[Any] | None, overhead: int, most: int
-) -> Iterator[tuple[int, int, int]]:
+def _slices(values: Any, keys: Any, overhead: int, most: int) -> Iterator[tuple[int, int, int]]:
     """(from, to, bytes at most) of what is taken at once. overhead: bytes of each record."""
     most = min(most, _BYTES_AT_ONCE)
+    if isinstance(values, Parts):
+        yield from slices_of(values, keys, overhead, most, _RECORDS_AT_ONCE)
+        return
     at = size = 0
     for place, value in enumerate(values):
         one = overhead + _length(value) + (0 if keys is None else _length(keys[place]))

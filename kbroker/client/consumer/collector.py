@@ -13,6 +13,7 @@ from kbroker.client.client_settings import Settings
 from kbroker.client.consumer.fetcher import Fetcher
 from kbroker.client.consumer.partitions import FetchedSet, PartitionState
 from kbroker.client.errors import ClientError, DeserializationFailed, UnreadableRecord
+from kbroker.client.record_arrays import arrays_of
 
 Deserializer = Callable[[str, bytes], Any]
 # BOUND: bytes of the records of one batch, decompressed.
@@ -140,8 +141,8 @@ class Collector:
         self._fetcher.counts["fetched_records"] += len(out)
         return out
 
-    def columns(self, limit: int, keys: bool) -> list[RecordColumns]:
-        """At most ``limit`` records, those of a partition together."""
+    def columns(self, limit: int, keys: bool, arrays: bool) -> list[RecordColumns]:
+        """At most ``limit`` records, those of a partition together. arrays: also as such."""
         out: list[RecordColumns] = []
         room = _COLUMN_BYTES
         while limit > 0 and room > 0:
@@ -150,9 +151,12 @@ class Collector:
                 break
             part = found.part
             reader = self._reader(found)
-            columns = reader.read_columns(limit, keys, room)
+            read = reader.read_arrays if arrays else reader.read_columns
+            columns = read(limit, keys, room)
             _advance(part, reader)
             if columns is not None:
+                if arrays:
+                    columns.arrays = arrays_of(columns)
                 out.append(columns)
                 limit -= len(columns)
                 room -= columns.size_bytes

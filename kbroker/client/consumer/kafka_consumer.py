@@ -208,16 +208,25 @@ class KafkaConsumer:
             yield from self.poll(_ITERATE_S, 1)
 
     def poll_columns(
-        self, timeout: float = 1.0, max_records: int = _COLUMN_ROWS, *, keys: bool = True
+        self,
+        timeout: float = 1.0,
+        max_records: int = _COLUMN_ROWS,
+        *,
+        keys: bool = True,
+        arrays: bool = False,
     ) -> list[RecordColumns]:
         """The same without an object for each record: lists of values, keys, offsets, timestamps.
 
         At most ``max_records``, and about half a megabyte. keys: False leaves them out. There are
-        no headers and no interceptors.
+        no headers and no interceptors. arrays: ``.arrays`` has all of it as arrays of numpy, with
+        the positions of keys and values in one buffer; then there is no object for a value either,
+        and no deserializer is called.
         """
         with self._core as core:
-            kind = "columns", max_records, keys
-            return core.poll(timeout, kind, lambda: core.collector.columns(max_records, keys))
+            kind = "columns", max_records, keys, arrays
+            return core.poll(
+                timeout, kind, lambda: core.collector.columns(max_records, keys, arrays)
+            )
 
     def poll_arrow(
         self,

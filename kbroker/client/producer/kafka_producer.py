@@ -11,7 +11,7 @@ import time
 import weakref
 from collections.abc import Callable, Generator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kbroker._ext.client.appender import Appender
 from kbroker._ext.client.forwarder import Forwarder
@@ -40,7 +40,11 @@ from kbroker.client.producer.records import (
     told,
 )
 from kbroker.client.producer.sender import Sender
+from kbroker.client.record_arrays import Fields, Parts, both_parts_of, timestamps_of
 from kbroker.record.compression import CODEC_NAMES
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 logger = logging.getLogger(__name__)
 
@@ -238,41 +242,49 @@ class KafkaProducer:
     def send_many(
         self,
         topic: str,
-        values: Sequence[Any],
-        keys: Sequence[Any] | None = None,
+        values: Sequence[Any] | Fields,
+        keys: Sequence[Any] | Fields | None = None,
         headers: Headers | None = None,
         partition: int | None = None,
-        timestamp_ms: int | None = None,
+        timestamp_ms: int | ArrayLike | None = None,
     ) -> RecordFutures:
         """Send a record for each value, in their order, with the key at the same place.
 
-        headers, partition and timestamp_ms are those of all. The result's ``result()`` says where
-        the records are, ``exceptions()`` which ones have failed. Raises as ``send``.
+        values, keys: lists, or ``Fields``: parts of a buffer, such as those of ``poll_columns``,
+        for which no serializer is called. headers and partition are those of all; timestamp_ms,
+        too, or it is an array with one for each. The result's ``result()`` says where the records
+        are, ``exceptions()`` which ones have failed. Raises as ``send``, and ValueError for parts
+        that are not in their buffer; then nothing is sent.
         """
         values, keys = self.encoded(topic, values, keys, partition)
+        times = timestamps_of(timestamp_ms, len(values))
         futures = None
         while futures is None:
             if not self._pool.partition_count(topic):
                 self._sender.metadata.wait_for(topic, self._metadata_s)
-            futures = self._pool.append_many(topic, values, keys, headers, partition, timestamp_ms)
+            futures = self.append_many(topic, values, keys, headers, partition, times)
         return futures
 
-    def encoded(
-        self,
-        topic: str,
-        values: Sequence[Any],
-        keys: Sequence[Any] | None,
-        partition: int | None,
-    ) -> tuple[Sequence[Any], Sequence[Any] | None]:
-        """The values and keys of ``send_many`` as they are sent, if they may be."""
+    def append_many(self, topic: str, values: Any, *row: Any) -> RecordFutures | None:
+        """As those of the accumulator; values: what ``encoded`` has returned."""
+        if isinstance(values, Parts):
+            return self._pool.append_parts(topic, values, *row)
+        return self._pool.append_many(topic, values, *row)
+
+    def encoded(self, topic: str, values: Any, keys: Any, partition: int | None) -> tuple[Any, Any]:
+        """The values and keys of ``send_many`` as they are sent, if they may be: lists or Parts."""
         if self._interceptors or (callable(self._partitioner) and partition is None):
             raise TypeError("send_many has no interceptors and no partitioner: use send")
         self._check_open()
         self._named(topic)
+        if isinstance(keys, Fields):
+            keys = keys if isinstance(values, Fields) else list(keys)
+        elif self._key_serializer is not None and keys is not None:
+            keys = [_serialized(self._key_serializer, topic, key) for key in keys]
+        if isinstance(values, Fields):
+            return both_parts_of(values, keys)
         if self._value_serializer is not None:
             values = [_serialized(self._value_serializer, topic, value) for value in values]
-        if self._key_serializer is not None and keys is not None:
-            keys = [_serialized(self._key_serializer, topic, key) for key in keys]
         return values, keys
 
     def forwarder(self, *, keep_partitions: bool = False) -> Forwarder:

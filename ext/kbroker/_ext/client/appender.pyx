@@ -3,11 +3,12 @@
 Runs in clients, in the threads that send. See ``accumulator``.
 """
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
-from cpython.list cimport PyList_GET_ITEM
 from cpython.object cimport PyObject
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+from libc.string cimport memset
 
 from kbroker._ext.base.wire cimport store_uvarlong, zigzag32
 from kbroker._ext.client.accumulator cimport (
@@ -24,9 +25,84 @@ from kbroker._ext.client.producer_batch cimport RECORD_OVERHEAD_MAX, Batch, Reco
 from kbroker._ext.client.record_futures cimport RecordFuture, RecordFutures
 from kbroker._ext.client.threads cimport monotonic_us, unix_ms, wait_until_us
 
+cdef extern from "Python.h":
+    Py_ssize_t list_size "PyList_GET_SIZE"(PyObject* fields) noexcept nogil
+    PyObject* list_item "PyList_GET_ITEM"(PyObject* fields, Py_ssize_t at) noexcept nogil
+
 cdef enum:
     # Records of a list that are taken under one lock.
     RUN_MAX = 256
+
+
+# Fields as parts of a buffer; positions NULL: there are none.
+cdef struct Parts:
+    const uint8_t* data
+    int64_t size
+    const int64_t* starts
+    const int32_t* sizes
+
+# Where the fields of records are: in lists, which the caller keeps (keys: or NULL), or, if ``values`` is NULL, in
+# buffers. timestamps: NULL: all records have the same.
+cdef struct Rows:
+    Py_ssize_t count
+    PyObject* values
+    PyObject* keys
+    Parts value_parts
+    Parts key_parts
+    const int64_t* timestamps
+
+
+cdef class Buffers:
+    """What ``Rows`` point into; released with this."""
+
+    cdef:
+        Py_buffer views[7]
+        int held
+
+    def __dealloc__(self):
+        while self.held:
+            self.held -= 1
+            PyBuffer_Release(&self.views[self.held])
+
+    # The address of a buffer's bytes, and how many items of so many bytes they are.
+    cdef const void* hold(self, object given, int width, Py_ssize_t* count) except? NULL:
+        cdef Py_buffer* view = &self.views[self.held]
+        PyObject_GetBuffer(given, view, PyBUF_SIMPLE)
+        self.held += 1
+        if view.len % width:
+            raise ValueError(f"{view.len} bytes are no items of {width}")
+        count[0] = view.len // width
+        return view.buf
+
+    # Returns the number of fields. Raises ValueError.
+    cdef Py_ssize_t hold_parts(self, Parts* parts, object given, str what) except -1:
+        cdef:
+            Py_ssize_t count = 0
+            Py_ssize_t sizes = 0
+            Py_ssize_t n
+            const uint8_t* data
+            int64_t size
+        parts.data = <const uint8_t*>self.hold(given.buffer, 1, &sizes)
+        parts.size = sizes
+        parts.starts = <const int64_t*>self.hold(given.starts, 8, &count)
+        parts.sizes = <const int32_t*>self.hold(given.sizes, 4, &sizes)
+        if sizes != count:
+            raise ValueError(f"{count} starts for {sizes} sizes")
+        for n in range(count):
+            if not fill_part(&data, &size, parts, n):
+                raise ValueError(
+                    f"{what} {n} is not in its buffer of {parts.size} bytes: {parts.sizes[n]} bytes from {parts.starts[n]}")
+        return count
+
+    cdef int hold_timestamps(self, Rows* rows, object given) except -1:
+        cdef Py_ssize_t count = 0
+        cdef Py_ssize_t n
+        rows.timestamps = <const int64_t*>self.hold(given, 8, &count)
+        if count != rows.count:
+            raise ValueError(f"{count} timestamps for {rows.count} values")
+        for n in range(count):
+            milliseconds(rows.timestamps[n])
+        return 0
 
 
 cdef class Appender(Accumulator):
@@ -96,26 +172,58 @@ cdef class Appender(Accumulator):
     def append_many(self, str topic not None, values not None, keys, headers, partition, timestamp) -> RecordFutures:
         """The same for a list of values, with a list of keys of the same length or None.
 
-        headers, partition and timestamp are those of all. Records that cannot be encoded or are too large
-        fail alone, in the result.
+        headers and partition are those of all; timestamp, too, or there is a buffer of one for each (int64). Records
+        that cannot be encoded or are too large fail alone, in the result.
         """
+        cdef:
+            Rows rows
+            Buffers buffers = Buffers.__new__(Buffers)
+            list fields = values if type(values) is list else list(values)
+            list names = None if keys is None else keys if type(keys) is list else list(keys)
+        if names is not None and len(names) != len(fields):
+            raise ValueError(f"{len(names)} keys for {len(fields)} values")
+        memset(&rows, 0, sizeof(Rows))
+        rows.values = <PyObject*>fields
+        rows.keys = NULL if names is None else <PyObject*>names
+        rows.count = len(fields)
+        return self._append_rows(topic, &rows, buffers, headers, partition, timestamp)
+
+    def append_parts(self, str topic not None, values not None, keys, headers, partition, timestamp) -> RecordFutures:
+        """The same for fields that are parts of a buffer; see ``kbroker.client.record_arrays.Parts``.
+
+        Raises ValueError, before anything is sent, for a part that is not in its buffer.
+        """
+        cdef:
+            Rows rows
+            Buffers buffers = Buffers.__new__(Buffers)
+        memset(&rows, 0, sizeof(Rows))
+        rows.count = buffers.hold_parts(&rows.value_parts, values, "value")
+        if keys is not None and buffers.hold_parts(&rows.key_parts, keys, "key") != rows.count:
+            raise ValueError(f"{len(keys)} keys for {rows.count} values")
+        return self._append_rows(topic, &rows, buffers, headers, partition, timestamp)
+
+    cdef RecordFutures _append_rows(
+        self, str topic, Rows* rows, Buffers buffers, headers, partition, timestamp
+    ):
         cdef:
             Topic* to = self.known(topic)
             Record shared
             RecordFutures futures
             int64_t number = -1
-        cdef list rows = values if type(values) is list else list(values)
-        cdef list names = None if keys is None else keys if type(keys) is list else list(keys)
         if to == NULL or to.count == 0:
             return None
-        if names is not None and len(names) != len(rows):
-            raise ValueError(f"{len(names)} keys for {len(rows)} values")
         shared.headers_size = 0
         if headers is not None:
             headers = encoded_headers(headers)
             shared.headers = <const uint8_t*>PyBytes_AS_STRING(headers)
             shared.headers_size = PyBytes_GET_SIZE(headers)
-        shared.timestamp = unix_ms() if timestamp is None else milliseconds(timestamp)
+        if timestamp is None:
+            shared.timestamp = unix_ms()
+        elif hasattr(timestamp, "__len__"):
+            shared.timestamp = 0
+            buffers.hold_timestamps(rows, timestamp)
+        else:
+            shared.timestamp = milliseconds(timestamp)
         if partition is not None:
             number = partition
             if not 0 <= number < to.count:
@@ -123,11 +231,11 @@ cdef class Appender(Accumulator):
         futures = RecordFutures.__new__(RecordFutures)
         futures.owner = self
         futures.failed = {}
-        self._take_all(to, number, &shared, rows, names, futures)
+        self._take_all(to, number, &shared, rows, futures)
         return futures
 
     cdef int _take_all(
-        self, Topic* to, int64_t number, const Record* shared, list rows, list names, RecordFutures futures
+        self, Topic* to, int64_t number, const Record* shared, const Rows* rows, RecordFutures futures
     ) except -1:
         cdef:
             Record record = shared[0]
@@ -138,7 +246,7 @@ cdef class Appender(Accumulator):
             Taken taken
             Py_ssize_t at = 0
             Py_ssize_t before, end
-            Py_ssize_t count = len(rows)
+            Py_ssize_t count = rows.count
         while at < count:
             futures.reserve(RUN_MAX)
             full = NULL
@@ -148,7 +256,7 @@ cdef class Appender(Accumulator):
             end = min(count, at + RUN_MAX)
             self.begin()
             # Nothing here creates an object: items of lists are borrowed, and only bytes are looked at.
-            while at < end and taken == TAKEN and fill_plain(&record, rows, names, at, self.record_bytes_max):
+            while at < end and taken == TAKEN and fill_row(&record, rows, at, self.record_bytes_max):
                 taken = self.take(to, number, &record, &batch, &full, &wakes)
                 if taken <= TAKEN_AND_FULL:
                     futures.add(batch)
@@ -168,29 +276,39 @@ cdef class Appender(Accumulator):
                         futures.add_failed(error)
                     return 0
             elif at < end:
-                self._take_alone(to, number, shared, rows, names, at, futures)
+                self._take_alone(to, number, shared, rows, at, futures)
                 at += 1
         return 0
 
     # A record that is not just bytes, or too large.
     cdef int _take_alone(
-        self, Topic* to, int64_t number, const Record* shared, list rows, list names, Py_ssize_t at,
-        RecordFutures futures
+        self, Topic* to, int64_t number, const Record* shared, const Rows* rows, Py_ssize_t at, RecordFutures futures
     ) except -1:
         cdef list row = [None]
         cdef list name = [None]
         cdef Record record = shared[0]
+        cdef Rows one
+        memset(&one, 0, sizeof(Rows))
+        one.count = 1
+        one.values = <PyObject*>row
         try:
-            row[0] = fill(&record.value, &record.value_size, rows[at], "value")
-            if names is not None:
-                name[0] = fill(&record.key, &record.key_size, names[at], "key")
-            else:
-                record.key_size = -1
+            if rows.values == NULL:
+                # Positions may have been changed by another thread since they were checked.
+                if not fill_parts(&record, rows, at):
+                    raise ValueError(f"record {at} is not in its buffer")
+                self._measure(&record)
+                raise ValueError(f"record {at} was changed while it was sent")
+            row[0] = fill(&record.value, &record.value_size, (<list>rows.values)[at], "value")
+            record.key_size = -1
+            if rows.keys != NULL:
+                one.keys = <PyObject*>name
+                name[0] = fill(&record.key, &record.key_size, (<list>rows.keys)[at], "key")
             self._measure(&record)
         except Exception as error:
             futures.add_failed(error)
             return 0
-        return self._take_all(to, number, shared, row, None if names is None else name, futures)
+        record.timestamp = shared.timestamp if rows.timestamps == NULL else rows.timestamps[at]
+        return self._take_all(to, number, &record, &one, futures)
 
     # The size of a record, if it is allowed.
     cdef int _measure(self, Record* record) except -1:
@@ -252,8 +370,8 @@ cdef inline object fill(const uint8_t** data, int64_t* size, object field, str w
     return field
 
 
-cdef inline bint fill_one(const uint8_t** data, int64_t* size, list fields, Py_ssize_t at) noexcept:
-    cdef PyObject* field = PyList_GET_ITEM(fields, at)
+cdef inline bint fill_one(const uint8_t** data, int64_t* size, PyObject* fields, Py_ssize_t at) noexcept:
+    cdef PyObject* field = list_item(fields, at)
     if field == <PyObject*>None:
         data[0] = NULL
         size[0] = -1
@@ -265,16 +383,42 @@ cdef inline bint fill_one(const uint8_t** data, int64_t* size, list fields, Py_s
     return True
 
 
-# Whether a row of two lists is plain bytes and not too large; creates no object. keys: or None.
-cdef inline bint fill_plain(Record* record, list values, list keys, Py_ssize_t at, int64_t most) noexcept:
-    # The list may have become shorter while the GIL was given up.
-    if at >= len(values) or (keys is not None and at >= len(keys)):
-        return False
-    if not fill_one(&record.value, &record.value_size, values, at):
+# Whether a row of the lists is plain bytes; creates no object.
+cdef inline bint fill_plain(Record* record, const Rows* rows, Py_ssize_t at) noexcept:
+    # A list may have become shorter while the GIL was given up.
+    if at >= list_size(rows.values) or (rows.keys != NULL and at >= list_size(rows.keys)):
         return False
     record.key_size = -1
-    if keys is not None and not fill_one(&record.key, &record.key_size, keys, at):
+    if not fill_one(&record.value, &record.value_size, rows.values, at):
         return False
+    return rows.keys == NULL or fill_one(&record.key, &record.key_size, rows.keys, at)
+
+
+# SAFETY: each position is read once, checked, and used as it was checked.
+cdef inline bint fill_part(const uint8_t** data, int64_t* size, const Parts* parts, Py_ssize_t at) noexcept nogil:
+    cdef int64_t start = parts.starts[at]
+    cdef int32_t length = parts.sizes[at]
+    if length < -1 or start < 0 or (length >= 0 and length > parts.size - start):
+        return False
+    data[0] = parts.data + start if length >= 0 else NULL
+    size[0] = length
+    return True
+
+
+cdef inline bint fill_parts(Record* record, const Rows* rows, Py_ssize_t at) noexcept nogil:
+    record.key_size = -1
+    if not fill_part(&record.value, &record.value_size, &rows.value_parts, at):
+        return False
+    return rows.key_parts.starts == NULL or fill_part(&record.key, &record.key_size, &rows.key_parts, at)
+
+
+# Whether a record is plain bytes and not too large.
+cdef inline bint fill_row(Record* record, const Rows* rows, Py_ssize_t at, int64_t most) noexcept:
+    if not (fill_plain(record, rows, at) if rows.values != NULL else fill_parts(record, rows, at)):
+        return False
+    if rows.timestamps != NULL:
+        record.timestamp = rows.timestamps[at]
+    # BOUND: both sizes are below 32 bits.
     record.size = RECORD_OVERHEAD_MAX + record.headers_size
     record.size += (record.key_size if record.key_size > 0 else 0)
     record.size += (record.value_size if record.value_size > 0 else 0)

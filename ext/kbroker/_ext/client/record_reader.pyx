@@ -4,9 +4,11 @@ A reader belongs to one partition and has one record set at a time. What cannot 
 before are returned, and `error` says where and why.
 """
 
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
 
 from kbroker._ext.client.consumer_record cimport ConsumerRecord
 from kbroker._ext.record.record_cursor cimport (
@@ -63,24 +65,36 @@ cdef class RecordColumns:
     keys, values: lists of bytes (or what deserializers made of them) and None. offsets, timestamps: memoryviews of
     64-bit integers; a timestamp is in milliseconds since 1970, -1 without one. timestamp_type: as that of
     ``ConsumerRecord``. next_offset: the position after these records. size_bytes: of keys and values, serialized.
+
+    arrays: the same as arrays of numpy, if the consumer was asked for them (a ``RecordArrays``); else None. Then the
+    lists are made when they are first looked at, and deserializers are not called. buffer, key_starts, key_sizes,
+    value_starts, value_sizes: what they are made of, memoryviews; keys are None where they were not wanted.
     """
 
-    cdef:
-        readonly str topic
-        readonly int partition
-        readonly list keys
-        readonly list values
-        readonly object offsets
-        readonly object timestamps
-        readonly int timestamp_type
-        readonly int64_t next_offset
-        readonly int64_t size_bytes
+    @property
+    def keys(self) -> list:
+        if self._keys is None:
+            self._keys = [] if self.key_starts is None else self._listed(self.key_starts, self.key_sizes)
+        return self._keys
+
+    @property
+    def values(self) -> list:
+        if self._values is None:
+            self._values = self._listed(self.value_starts, self.value_sizes)
+        return self._values
+
+    cdef list _listed(self, starts, sizes):
+        buffer = self.buffer
+        return [
+            None if size < 0 else bytes(buffer[start : start + size])
+            for start, size in zip(starts, sizes)
+        ]
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self.offsets)
 
     def __repr__(self) -> str:
-        return f"RecordColumns({self.topic}-{self.partition}, {len(self.values)} records before {self.next_offset})"
+        return f"RecordColumns({self.topic}-{self.partition}, {len(self)} records before {self.next_offset})"
 
 
 cdef class RecordReader:
@@ -106,11 +120,13 @@ cdef class RecordReader:
     def load(self, records, aborted=()):
         """Continue with the next record set. aborted: (producer id, first offset) of aborted transactions in it."""
         self._cursor.load(records, aborted)
+        self._records = records
         self._open = False
 
     def unload(self):
         """Release the set."""
         self._cursor.unload()
+        self._records = None
         self._open = False
 
     # Open the next run, unless one is open. False: there is none, or it is damaged.
@@ -305,8 +321,8 @@ cdef class RecordReader:
                 return None
             found.topic = self._topic
             found.partition = self._partition
-            found.keys = keys
-            found.values = values
+            found._keys = keys
+            found._values = values
             found.offsets = memoryview((<char*>offsets)[:count * 8]).cast("q")
             found.timestamps = memoryview((<char*>timestamps)[:count * 8]).cast("q")
             found.next_offset = self.position
@@ -314,3 +330,103 @@ cdef class RecordReader:
             return found
         finally:
             free(offsets)
+
+    def read_arrays(self, Py_ssize_t limit, bint with_keys=True, int64_t bytes_max=1 << 62):
+        """The same as positions of keys and values in one buffer; nothing is made or copied for a record.
+
+        The buffer is the record set; of compressed batches, it is a copy of their records, a piece for each batch.
+        Records of batches that are not in the same buffer are left for the next call.
+        """
+        cdef:
+            RecordColumns found
+            ColumnBlock block
+            Py_ssize_t count = 0
+        if self._stopped():
+            return None
+        limit = min(limit, COLUMN_ROWS_MAX)
+        # BOUND: 40 bytes a row; memory that is not written is not taken.
+        block.offsets = <int64_t*>malloc(<size_t>(40 * max(limit, 1)))
+        if block.offsets == NULL:
+            raise MemoryError
+        try:
+            block.timestamps = block.offsets + limit
+            block.key_starts = block.timestamps + limit
+            block.value_starts = block.key_starts + limit
+            block.key_sizes = <int32_t*>(block.value_starts + limit)
+            block.value_sizes = block.key_sizes + limit
+            found = RecordColumns.__new__(RecordColumns)
+            count = self._read_positions(&block, found, limit, bytes_max)
+            if count == 0:
+                return None
+            found.topic = self._topic
+            found.partition = self._partition
+            found.offsets = integers(block.offsets, count, 8)
+            found.timestamps = integers(block.timestamps, count, 8)
+            if with_keys:
+                found.key_starts = integers(block.key_starts, count, 8)
+                found.key_sizes = integers(block.key_sizes, count, 4)
+            found.value_starts = integers(block.value_starts, count, 8)
+            found.value_sizes = integers(block.value_sizes, count, 4)
+            found.next_offset = self.position
+            return found
+        finally:
+            free(block.offsets)
+
+    # Fills the block, and buffer, size_bytes and timestamp_type of the columns; returns the number of rows.
+    cdef Py_ssize_t _read_positions(
+        self, ColumnBlock* block, RecordColumns found, Py_ssize_t limit, int64_t bytes_max
+    ) except -1:
+        cdef:
+            Py_ssize_t count = 0
+            int64_t size = 0
+            int64_t base = 0
+            bint is_copy = False
+            bint in_place
+            const uint8_t* origin = NULL    # positions are counted from here
+            const uint8_t* last             # the end of the last field
+            const uint8_t* set_start = <const uint8_t*>self._cursor._view.buf if self._cursor._loaded else NULL
+            bytearray copied = bytearray()
+            Row row
+        while count < limit and size < bytes_max and base < bytes_max and self._begin():
+            if count and self._cursor.run.timestamp_type != found.timestamp_type:
+                break
+            in_place = set_start <= self._cursor.run.pos < self._cursor._limit
+            if count == 0:
+                is_copy = not in_place
+            elif not (is_copy or in_place):
+                break
+            found.timestamp_type = self._cursor.run.timestamp_type
+            origin = last = self._cursor.run.pos if is_copy else set_start
+            while count < limit and size < bytes_max and base + (last - origin if is_copy else 0) < bytes_max:
+                if not self._next(&row):
+                    break
+                block.offsets[count] = row.offset
+                block.timestamps[count] = row.timestamp
+                block.key_sizes[count] = row.key_size
+                block.value_sizes[count] = row.value_size
+                block.key_starts[count] = base + (row.key - origin) if row.key_size >= 0 else base
+                block.value_starts[count] = base + (row.value - origin) if row.value_size >= 0 else base
+                # The key precedes the value, in all formats. An empty field has a position, too.
+                if row.value_size >= 0:
+                    last = row.value + row.value_size
+                elif row.key_size >= 0:
+                    last = row.key + row.key_size
+                size += max(row.key_size, 0) + max(row.value_size, 0)
+                count += 1
+                self.position = row.offset + 1
+            # SAFETY: what the run has decompressed stays until the next one is opened.
+            if is_copy and last > origin:
+                PyByteArray_Resize(copied, base + (last - origin))
+                memcpy(PyByteArray_AS_STRING(copied) + base, origin, <size_t>(last - origin))
+                base += last - origin
+            if self.error is not None:
+                break
+        self._skip_end()
+        if count:
+            found.buffer = (memoryview(copied) if is_copy else memoryview(self._records).cast("B")).toreadonly()
+            found.size_bytes = size
+        return count
+
+
+cdef object integers(const void* data, Py_ssize_t count, int width):
+    return memoryview((<const char*>data)[:count * width]).cast("q" if width == 8 else "i")
