@@ -155,9 +155,10 @@ def _integers(what: str, given: Any, kind: type) -> Any:
         raise ValueError(f"{what} have {found.ndim} dimensions, not 1")
     if found.dtype.kind not in "iu" and len(found):
         raise TypeError(f"{what} are of {found.dtype}, not of integers")
-    bounds = np.iinfo(kind)
-    if len(found) and not (bounds.min <= int(found.min()) and int(found.max()) <= bounds.max):
-        raise ValueError(f"{what} do not fit {np.dtype(kind)}")
+    if found.dtype != kind and len(found):
+        bounds = np.iinfo(kind)
+        if not (bounds.min <= int(found.min()) and int(found.max()) <= bounds.max):
+            raise ValueError(f"{what} do not fit {np.dtype(kind)}")
     return np.ascontiguousarray(found, kind)
 
 
