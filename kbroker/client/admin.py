@@ -52,7 +52,8 @@ CLUSTER_NAME = "kafka-cluster"
 ITERATIONS = 8192
 # Salts look like those of Kafka's own clients: another form would tell users that exist from the
 # ones that a broker makes up a salt for.
-_SALT_CHARS, _SALT_ALPHABET = 26, "0123456789abcdefghijklmnopqrstuvwxyz"
+# As Java's clients make a salt, so that none tells who has made it, or whether it is made up.
+_SALT_BITS = 130
 _DIGESTS = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 
@@ -115,11 +116,13 @@ def set_password(
     """Let a user log in with a password, by these mechanisms. The password does not leave this
     process; the broker gets what it needs to check one.
 
-    Raises RejectedError.
+    Raises RejectedError, and ValueError for an empty password.
     """
+    if not password:
+        raise ValueError(f"the password of user {user!r} is empty")
     row = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
     for mechanism in mechanisms:
-        salt = "".join(secrets.choice(_SALT_ALPHABET) for _ in range(_SALT_CHARS)).encode()
+        salt = _in_base_36(secrets.randbits(_SALT_BITS)).encode()
         salted = hashlib.pbkdf2_hmac(_DIGESTS[mechanism], password.encode(), salt, iterations)
         credential = row(
             name=user,
@@ -130,6 +133,14 @@ def set_password(
         )
         # COMPAT: KRaft's controller takes a user once in a request.
         _alter(cluster, AlterUserScramCredentialsRequest(deletions=[], upsertions=[credential]))
+
+
+def _in_base_36(number: int) -> str:
+    digits = ""
+    while number or not digits:
+        number, digit = divmod(number, 36)
+        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
+    return digits
 
 
 def delete_credentials(cluster: Cluster, credentials: Iterable[Credential]) -> None:

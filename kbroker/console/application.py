@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import ipaddress
 import json
 import logging
 from collections.abc import Mapping
@@ -32,6 +31,7 @@ from kbroker.console.operation import Asked, Operation
 from kbroker.console.operations import OPERATIONS
 from kbroker.console.problems import BadRequest, Problem, problem_of
 from kbroker.console.sessions import Login, Sessions
+from kbroker.security.own_hosts import is_own_host, refusal
 
 logger = logging.getLogger(__name__)
 
@@ -259,10 +259,7 @@ class _Guarded:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         host = headers.get(b"host", "")
         if not is_own_host(host, self._hosts):
-            return (
-                f"this console is not called {host[:100]!r}; add the name to console.hosts, or use "
-                "an address"
-            )
+            return refusal(host)
         origin = headers.get(b"origin")
         if origin is not None and origin.partition("://")[2] != host:
             return "pages of other sites may not use the API"
@@ -272,20 +269,3 @@ class _Guarded:
         ):
             return "pages of other sites may not use the API"
         return None
-
-
-def is_own_host(host: str, names: frozenset[str]) -> bool:
-    """Whether a Host header is an address or one of the names, and not one that somebody else has
-    let point here (DNS rebinding).
-    """
-    name, colon, port = host.rpartition(":")
-    if not colon or not port.isdecimal() or name.endswith(":"):
-        name = host
-    name = name.lower()
-    if name in names or name == "localhost":
-        return True
-    try:
-        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
-    except ValueError:
-        return False
-    return True

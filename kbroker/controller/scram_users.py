@@ -7,7 +7,9 @@ broker, a tool through ZooKeeper), the next login has it. No other process keeps
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from kbroker.controller.configs import Configs
@@ -25,10 +27,20 @@ from kbroker.ipc.calls import (
 from kbroker.ipc.process_table import Address
 from kbroker.logcontext import RateLimit
 from kbroker.metastore.entities import USER, USERS, entity, parse_entity
-from kbroker.security.sasl.scram import NUMBERS, Credential, from_salted, from_text, to_text
+from kbroker.security.sasl.scram import (
+    ITERATIONS_MAX,
+    ITERATIONS_MIN,
+    NUMBERS,
+    Credential,
+    from_salted,
+    from_text,
+    to_text,
+)
 
 logger = logging.getLogger(__name__)
 
+# How often what most users have is counted again.
+USUAL_S = 10.0
 MISSING = "Attempt to delete a user credential that does not exist"
 
 
@@ -46,12 +58,19 @@ class Admin(Protocol):
 
 
 class ScramUsers:
-    """A broker's operations on the credentials, whoever is the controller."""
+    """A broker's operations on the credentials, whoever is the controller.
 
-    def __init__(self, stored: Stored, admin: Admin) -> None:
+    clock: monotonic, in seconds.
+    """
+
+    def __init__(
+        self, stored: Stored, admin: Admin, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._stored = stored
         self._admin = admin
+        self._clock = clock
         self._damages = RateLimit()
+        self._usual: dict[str, tuple[float, int]] = {}  # by mechanism: when, and what was found
 
     def credential(self, user: str, mechanism: str) -> Credential | None:
         """What the store has; one that cannot be read counts as none."""
@@ -120,9 +139,32 @@ class ScramUsers:
                 infos.append(ScramInfo(number, credential.iterations))
         return infos
 
+    def usual_iterations(self, mechanism: str) -> int:
+        """Those of most users, the least of them if there are several; what Kafka's tools choose if
+        there is nobody. Others would tell a client that it has no such user.
+
+        Looking at all users takes longer than finding one, so it is done seldom.
+        """
+        counted_s, found = self._usual.get(mechanism, (0.0, 0))
+        if not found or self._clock() - counted_s >= USUAL_S:
+            counts = Counter(
+                configs[mechanism].rpartition("iterations=")[2]
+                for configs in self._stored.configs.entities.values()
+                if mechanism in configs
+            )
+            numbers = [(-times, int(text)) for text, times in counts.items() if _is_valid(text)]
+            found = min(numbers)[1] if numbers else ITERATIONS_MIN
+            self._usual[mechanism] = self._clock(), found
+        return found
+
     def find(self, name: str, mechanism: str) -> FoundCredential:
         """The credential that a login needs."""
         credential = self.credential(name, mechanism)
         if credential is None:
             return FoundCredential(name, mechanism)
         return FoundCredential(name, mechanism, name, *credential)
+
+
+def _is_valid(iterations: str) -> bool:
+    digits = iterations.isascii() and iterations.isdigit() and len(iterations) <= 5
+    return digits and ITERATIONS_MIN <= int(iterations) <= ITERATIONS_MAX

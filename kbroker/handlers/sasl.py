@@ -235,7 +235,7 @@ async def looked_up(
     if (found.name, found.mechanism) != (step.name, step.mechanism):
         raise Unavailable("the controller process has answered another question")
     if found.user is None or (not step.is_token and found.user != step.name):
-        return Nobody(found.salt)
+        return Nobody(found.salt, found.iterations)
     credential = Credential(found.salt, found.stored_key, found.server_key, found.iterations)
     stored = StoredCredential(found.user, credential, found.expires_ms)
     if not step.is_token:  # those end by themselves

@@ -26,10 +26,17 @@ from kbroker.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
 )
 from kbroker.security.operations import AclOperation
-from kbroker.security.sasl.scram import ITERATIONS_MAX, ITERATIONS_MIN, NUMBERS, USER_NAME_MAX
+from kbroker.security.sasl.scram import (
+    ITERATIONS_MAX,
+    ITERATIONS_MIN,
+    NUMBERS,
+    USER_NAME_MAX,
+    is_of_empty_password,
+)
 
 # BOUND: users per call, so that a large request does not block the controller process.
 CALL_USERS_MAX = 100
+NO_PASSWORD = "Password must not be empty"
 NO_NAME = "Username must not be empty"
 LONG_NAME = f"Username must not have more than {USER_NAME_MAX} characters"
 
@@ -157,6 +164,8 @@ async def rejections(
             errors[entry.name] = unacceptable("Too many iterations")
         elif len(entry.name) > USER_NAME_MAX:
             errors[entry.name] = unacceptable(LONG_NAME)
+        elif await is_empty(ctx, entry):
+            errors[entry.name] = unacceptable(NO_PASSWORD)
     seen: set[tuple[str, int]] = set()
     async for entry in ctx.each(chain(request.deletions, request.upsertions)):
         pair = (entry.name, entry.mechanism)
@@ -167,6 +176,15 @@ async def rejections(
             )
         seen.add(pair)
     return errors
+
+
+async def is_empty(ctx: RequestContext, entry: Any) -> bool:
+    """Whether its password is empty. Kafka's brokers cannot tell, but Java's clients refuse it."""
+    salted, salt = bytes(entry.salted_password), bytes(entry.salt)
+    mechanism, iterations = NUMBERS[entry.mechanism], entry.iterations
+    return await ctx.process.beside.run(
+        lambda: is_of_empty_password(mechanism, salted, salt, iterations)
+    )
 
 
 def unacceptable(text: str) -> WireError:

@@ -16,6 +16,7 @@ from kbroker.ipc.rpc import Rpc
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.store import Store
 from kbroker.security.delegation import Lifetimes, Secrets
+from kbroker.security.sasl.scram import ITERATIONS_MIN
 from kbroker.workers.base import raise_failure
 
 
@@ -82,7 +83,9 @@ class Credentials:
         self._sleep(self._interval_ms).then(self._check)
 
     async def find(self, sender: Address, asked: calls.FindCredential) -> calls.FoundCredential:
-        """The credential that a login needs; for a user or token that does not exist, a salt."""
+        """The credential that a login needs; for a user or token that does not exist, a salt and
+        iterations like those of others.
+        """
         if not asked.is_token:
             found = self._users.find(asked.name, asked.mechanism)
         elif self._tokens is not None:
@@ -91,6 +94,9 @@ class Credentials:
             found = calls.FoundCredential(asked.name, asked.mechanism)
         if found.user is None:
             found.salt = self._disguise.salt(asked.mechanism, asked.name)
+            found.iterations = ITERATIONS_MIN
+            if not asked.is_token:
+                found.iterations = self._users.usual_iterations(asked.mechanism)
         return found
 
 

@@ -21,7 +21,7 @@ from kbroker.workers.exporter.http import REQUEST_BYTES_MAX
 pytestmark = pytest.mark.integration
 
 PARTITIONS = 400
-SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 GROWTH_MIB_MAX = 16
 
 
@@ -180,3 +180,27 @@ def test_query_that_a_path_does_not_take_is_refused(
 
     assert status == 400
     assert allowed in text
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/metrics", "/jmx", "/quotas", "/groups", "/waiting", "/health", "/livez", "/", "/api/v1"],
+)
+def test_page_of_another_site_reads_nothing(broker: Broker, path: str) -> None:
+    """Its name may point to this machine (DNS rebinding): one rule holds for all pages."""
+
+    def status(host: bytes) -> int:
+        with connect(broker) as sock:
+            sock.sendall(b"GET %b HTTP/1.1\r\n%b\r\n" % (path.encode(), host))
+            return int(sock.recv(4096).split()[1])
+
+    for host in (b"Host: evil.example\r\n", b"hOST:evil.example:80\r\n", b"Host:\r\n"):
+        assert status(host) == 403
+    for host in (b"Host: 127.0.0.1\r\n", b"Host: LOCALHOST:9644\r\n", b"Host: [::1]:1\r\n"):
+        assert status(host) != 403
+
+
+def test_scraper_without_a_host_is_no_browser(broker: Broker) -> None:
+    with connect(broker) as sock:
+        sock.sendall(b"GET /quotas HTTP/1.0\r\n\r\n")
+        assert sock.recv(4096).startswith(b"HTTP/1.1 200 ")

@@ -131,6 +131,13 @@ class FakeRpc:
             finish()
 
 
+def done_at_once(work: Callable[[], Any]) -> Pending[Any]:
+    """Work beside the loop, done in it."""
+    pending: Pending[Any] = Pending()
+    pending.resolve(work())
+    return pending
+
+
 class FakeLink:
     """A ``CoordinatorLink`` whose calls are served by ``answer(slot, api key, version, body,
     **rest)``.
@@ -183,6 +190,8 @@ class PromptSlices(Slices):
 
 class NetworkProcess:
     """A network process for a ``Dispatcher``."""
+
+    beside = SimpleNamespace(run=done_at_once)
 
     def __init__(self, **settings: str) -> None:
         self.rpc = FakeRpc()

@@ -58,8 +58,9 @@ KBROKER_S_OWN = (
             "only a proxy with TLS reach metrics.port."),
     Key("console.hosts", LIST, (), LOW,
         doc=
-            "Names by which browsers reach the console, besides IP addresses, localhost, the name "
-            "of the machine and those of listeners: requests for other names are rejected."),
+            "Names by which browsers and scrapers reach metrics.port, besides IP addresses, "
+            "localhost, the name of the machine and those of listeners: requests for other names "
+            "are rejected, as a page of another site may have made them. * is any name."),
     Key("console.read.only", BOOLEAN, False, MEDIUM,
         doc=
             "Whether the console and its API only show: what would change anything, or write "

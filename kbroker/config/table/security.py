@@ -115,8 +115,13 @@ SASL = (
             "Credentials in Kafka's login syntax. For PLAIN, user_NAME=\"PASSWORD\" lets a user "
             "log in; for GSSAPI, keyTab and principal of a Krb5LoginModule have the keys of the "
             "broker. Only the text is read; no class is loaded."),
-    Key("sasl.server.max.receive.size", INT, 524_288, MEDIUM,
-        doc="Maximum size of a request before its client has authenticated."),
+    # With its length, such a request fits the block that any connection may have.
+    Key("sasl.server.max.receive.size", INT, 65_532, MEDIUM,
+        doc=
+            "Maximum size of a request before its client has authenticated. With the default, "
+            "nobody makes the broker keep more than 64 KiB for a connection before its login; "
+            "tokens that are larger need more.",
+        deviation="smaller: Kafka's default is 524288"),
     Key("sasl.server.callback.handler.class", CLASS, None, MEDIUM,
         doc=
             "For PLAIN: what checks passwords, a Python function of user and password that returns "

@@ -122,7 +122,8 @@ def _parsed(text: str) -> Rule:
         if not number or len(number) > 1 or int(number) > min(components, _COMPONENTS_MAX):
             raise BadRule(f"${number} in {text[:80]!r} is none of $0 to ${components}")
     try:
-        match, pattern = (None if found[at] is None else compiled(found[at]) for at in (3, 4))
+        match = None if found[3] is None else compiled(found[3])
+        pattern = None if found[4] is None else compiled(found[4], found[5])
     except BadPattern as error:
         raise BadRule(str(error)) from error
     times = 0 if found[6] else 1

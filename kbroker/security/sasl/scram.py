@@ -25,8 +25,10 @@ ITERATIONS_MAX = 16384
 USER_NAME_MAX = 1024
 # Of what an unknown user is shown beside its salt, and of names that nobody is asked about.
 _DISGUISE = os.urandom(32)
-_SALT_CHARS = "0123456789abcdefghijklmnopqrstuvwxyz"
-_SALT_SIZE = 26  # as those of Kafka's tools
+# A salt is a number of so many bits in base 36, as Java's clients and tools make it: 24 to 26
+# signs, of which the first of 26 is a 1. Who could tell one from theirs would know who exists.
+_SALT_BITS = 130
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 _FIRST = re.compile(
     r"(?P<gs2>[ny],(?:a=(?P<authorization_id>[^,]+))?,)"
@@ -54,7 +56,9 @@ class Credential(NamedTuple):
 def from_password(
     mechanism: str, password: str, iterations: int, salt: bytes | None = None
 ) -> Credential:
-    """Takes milliseconds."""
+    """Takes milliseconds. Raises ValueError for an empty password."""
+    if not password:
+        raise ValueError("the password is empty")
     salt = new_salt() if salt is None else salt
     salted = pbkdf2(HASHES[mechanism], password.encode(), salt, iterations)
     return from_salted(mechanism, salted, salt, iterations)
@@ -68,8 +72,13 @@ def from_salted(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> 
     return Credential(salt, stored_key, hmac_digest(salted, b"Server Key", name), iterations)
 
 
+def is_of_empty_password(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> bool:
+    """Whether a salted password is that of an empty one. Takes milliseconds."""
+    return not salted or is_same(pbkdf2(HASHES[mechanism], b"", salt, iterations), salted)
+
+
 def new_salt() -> bytes:
-    return _salt_of(os.urandom(_SALT_SIZE))
+    return _salt_of(os.urandom(32))
 
 
 def to_text(credential: Credential) -> str:
@@ -147,7 +156,9 @@ class Scram:
         else:
             self._credential = disguise(self._mechanism, self._name)
             if answer is not None:
-                self._credential = self._credential._replace(salt=answer.salt)
+                self._credential = self._credential._replace(
+                    salt=answer.salt, iterations=answer.iterations
+                )
         credential = self._credential
         if self._authorization_id not in ("", self._name):
             raise Failed("another authorization id", OTHER_ID, self._name)
@@ -202,9 +213,10 @@ class StoredCredential(NamedTuple):
 
 
 class Nobody(NamedTuple):
-    """There is no such user or token. salt: what its client is shown."""
+    """There is no such user or token. salt, iterations: what its client is shown."""
 
     salt: bytes
+    iterations: int = ITERATIONS_MIN
 
 
 def disguise(mechanism: str, name: str) -> Credential:
@@ -216,10 +228,14 @@ def disguise(mechanism: str, name: str) -> Credential:
 
 
 def fake_salt(secret: bytes, mechanism: str, name: str) -> bytes:
-    """Always the same for a name, and like those of Kafka's tools."""
+    """Always the same for a name, and like those of users who exist."""
     seed = hmac_digest(secret, f"{mechanism} {name}".encode("utf-8", "surrogatepass"), "sha512")
-    return _salt_of(seed[:_SALT_SIZE])
+    return _salt_of(seed)
 
 
 def _salt_of(data: bytes) -> bytes:
-    return "".join(_SALT_CHARS[byte % len(_SALT_CHARS)] for byte in data).encode()
+    number, digits = int.from_bytes(data, "big") & ((1 << _SALT_BITS) - 1), ""
+    while number or not digits:
+        number, digit = divmod(number, len(_DIGITS))
+        digits = _DIGITS[digit] + digits
+    return digits.encode()

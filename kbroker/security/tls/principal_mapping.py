@@ -2,7 +2,8 @@
 
 Rules are separated by commas, and the first that matches the whole subject counts: ``DEFAULT``,
 which takes it as it is, or ``RULE:pattern/replacement/`` with ``L`` or ``U`` behind it for lower or
-upper case. In the replacement, ``$1`` is the first group. Slashes in a rule are escaped: ``\\/``.
+upper case. In the replacement, ``$1`` is the first group, and ``${n}`` the one named ``n``. Slashes
+in a rule are escaped: ``\\/``.
 
 Patterns are those of ``security.name_patterns``.
 """
@@ -65,7 +66,7 @@ def _parse(text: str) -> Iterator[Rule]:
         if match is not None:
             at = match.end()
             try:
-                yield Rule(compiled(match[1]), match[2], match[3])
+                yield Rule(compiled(match[1], match[2]), match[2], match[3])
             except BadPattern as error:
                 raise BadRule(str(error)) from error
         elif text.startswith(_DEFAULT, at):

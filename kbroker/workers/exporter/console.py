@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kbroker.workers.base import now_ms
@@ -143,9 +143,6 @@ class ConsoleDoor:
             public = advertised.get(each.name)
             host, port = (public.host, public.port or each.port) if public else ("", each.port)
             shown.append((each.name, each.security_protocol, _address(host or each.host, port)))
-        names = {each.host.lower() for each in (*self._listeners, *advertised.values())}
-        names |= {socket.gethostname().lower(), self._config["metrics.host"].lower()}
-        names |= {name.lower() for name in self._config["console.hosts"]}
         doors = [door for each in self._listeners for door in self._door(each)]
         return LocalBroker(
             self._broker_id,
@@ -153,7 +150,7 @@ class ConsoleDoor:
             tuple(sorted(doors, key=lambda door: door.by_name)),
             tuple(shown),
             self._processes,
-            frozenset(names - {""}),
+            own_names(self._config, self._listeners),
             self._config["console.read.only"],
             self._lags,
         )
@@ -186,6 +183,14 @@ class ConsoleDoor:
                 port = public[listener.name].port or port
         address = _address(host, port)
         return [Door(listener.name, address, mechanisms, settings, listener.uses_tls)]
+
+
+def own_names(config: BrokerConfig, listeners: Iterable[Listener]) -> frozenset[str]:
+    """The names by which browsers may call the HTTP port, besides addresses and localhost."""
+    names = {each.host.lower() for each in (*listeners, *config.advertised_listeners)}
+    names |= {socket.gethostname().lower(), config["metrics.host"].lower()}
+    names |= {name.lower() for name in config["console.hosts"]}
+    return frozenset(names - {""})
 
 
 def _address(host: str, port: int) -> str:

@@ -41,6 +41,7 @@ from kbroker.logcontext import RateLimit
 from kbroker.metrics.catalog import ACCEPT_PAUSES, ZOOKEEPER_DISCONNECTED
 from kbroker.metrics.export import CONTENT_TYPE, prometheus_text
 from kbroker.metrics.slots import Counters
+from kbroker.security.own_hosts import is_own_host, refusal
 from kbroker.workers.base import (
     NO_DESCRIPTORS_PAUSE_MS,
     ProcessContext,
@@ -48,7 +49,7 @@ from kbroker.workers.base import (
     now_ms,
     raise_failure,
 )
-from kbroker.workers.exporter.console import ConsoleDoor
+from kbroker.workers.exporter.console import ConsoleDoor, own_names
 from kbroker.workers.exporter.health import Health
 from kbroker.workers.exporter.http import (
     DISCARDED_BYTES_MAX,
@@ -56,6 +57,7 @@ from kbroker.workers.exporter.http import (
     HttpConnection,
     HttpError,
     HttpRequest,
+    host_of,
     http_response,
     streamed,
     without_body,
@@ -135,6 +137,8 @@ class ExporterWorker(Worker):
             self._health.state,
             self.lag_history.of,
         )
+        listeners = [listener for listener, _ in self.context.listeners]
+        self._own_names = own_names(self.context.config, listeners)
         self.rpc.serve(IMAGE, self.serve_image)
         self.add_reader(self._listener.fileno(), self._accept)
         names = reporter_names(self.config)
@@ -274,6 +278,9 @@ class ExporterWorker(Worker):
             return
         except OSError:
             self._close(connection)
+        except Exception:  # of one response: its client goes without, and nobody else
+            logger.exception("closing a connection: cannot make its response")
+            self._close(connection)
 
     def _read(self, connection: HttpConnection) -> None:
         data = connection.sock.recv(REQUEST_BYTES_MAX)
@@ -330,6 +337,11 @@ class ExporterWorker(Worker):
 
     def _serve(self, connection: HttpConnection) -> None:
         """Begin with a response."""
+        host = host_of(bytes(connection.request))
+        if host is not None and not is_own_host(host, self._own_names):
+            # Whatever is asked for: a page of another site must not read it (DNS rebinding).
+            connection.answer(http_response(403, "text/plain", f"{refusal(host)}\n".encode()))
+            return
         if self._console.wants(connection.request):
             self._serve_console(connection)
             return

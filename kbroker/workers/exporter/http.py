@@ -15,6 +15,7 @@ DISCARDED_BYTES_MAX = 65536
 _REASONS = {
     200: "OK",
     400: "Bad Request",
+    403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
     431: "Request Header Fields Too Large",
@@ -55,6 +56,17 @@ class HttpRequest:
             self.query = dict(parse_qsl(query.decode("ascii"), True, max_num_fields=16))
         except ValueError:
             raise HttpError(400, "the query is not one") from None
+
+
+def host_of(head: bytes) -> str | None:
+    """The Host header of a request, the first if there are several; None if there is none, which no
+    browser leaves out.
+    """
+    for line in head.split(b"\n")[1:]:
+        name, colon, value = line.partition(b":")
+        if colon and name.strip().lower() == b"host":
+            return value.strip().decode("latin-1")
+    return None
 
 
 class HttpConnection:

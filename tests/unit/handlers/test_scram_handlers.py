@@ -10,13 +10,13 @@ import pytest
 from support.network_process import NetworkProcess
 
 from kbroker.controller.configs import Configs
-from kbroker.controller.scram_users import ScramUsers
+from kbroker.controller.scram_users import USUAL_S, ScramUsers
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.scram_credentials import CALL_USERS_MAX
 from kbroker.ipc.calls import AlterScram, DescribeScram, ScramChange
 from kbroker.ipc.pending import run
 from kbroker.protocol.api import ApiKey, request_class
-from kbroker.security.sasl.scram import from_password
+from kbroker.security.sasl.scram import from_password, to_text
 
 pytestmark = pytest.mark.unit
 
@@ -73,7 +73,7 @@ def process(store: Store) -> NetworkProcess:
 
 def upsertion(name: str, mechanism: int = 1, iterations: int = 4096, password: str = "pw") -> Any:
     digest = "sha512" if mechanism == 2 else "sha256"
-    salted = hashlib.pbkdf2_hmac(digest, password.encode(), SALT, 4096)
+    salted = hashlib.pbkdf2_hmac(digest, password.encode(), SALT, max(1, iterations))
     return ALTER.ScramCredentialUpsertion(
         name=name, mechanism=mechanism, iterations=iterations, salt=SALT, salted_password=salted
     )
@@ -127,6 +127,8 @@ def test_other_configs_of_the_user_stay(process: NetworkProcess, store: Store) -
         ([upsertion("a", 0)], 33, "Unknown SCRAM mechanism"),
         ([upsertion("a", 3)], 33, "Unknown SCRAM mechanism"),
         ([upsertion("")], 93, "Username must not be empty"),
+        ([upsertion("a", password="")], 93, "Password must not be empty"),
+        ([upsertion("a", 2, password="")], 93, "Password must not be empty"),
         ([upsertion("x" * 1025)], 93, "Username must not have more than 1024 characters"),
         ([upsertion("a"), upsertion("a")], 92, "twice in the same request"),
         ([upsertion("a"), upsertion("a", 2, 1)], 93, "Too few iterations"),
@@ -142,6 +144,23 @@ def test_change_that_cannot_be_made_changes_nothing_of_its_user(
     assert found == code
     assert text in message
     assert list(store.configs.entities) == ["users/other"]
+
+
+def test_unknown_user_has_the_iterations_that_most_users_have(store: Store) -> None:
+    """A client that is shown others knows that there is no such user."""
+    now_s = 100.0
+    users = ScramUsers(store, store, lambda: now_s)
+    assert users.usual_iterations("SCRAM-SHA-256") == 4096
+    for name, iterations in (("a", 8192), ("b", 8192), ("c", 4096)):
+        credential = from_password("SCRAM-SHA-256", "pw", iterations)
+        store.configs.entities[f"users/{name}"] = {"SCRAM-SHA-256": to_text(credential)}
+    store.configs.entities["users/d"] = {"SCRAM-SHA-256": "damaged,iterations=9" + "9" * 5000}
+    store.configs.entities["users/e"] = {"SCRAM-SHA-256": "x", "producer_byte_rate": "5"}
+
+    assert users.usual_iterations("SCRAM-SHA-256") == 4096, "all users are not looked at each time"
+    now_s += USUAL_S
+    assert users.usual_iterations("SCRAM-SHA-256") == 8192
+    assert users.usual_iterations("SCRAM-SHA-512") == 4096
 
 
 def test_deletion_of_what_is_not_there_is_not_found(process: NetworkProcess) -> None:

@@ -17,6 +17,7 @@ from kbroker._ext.network.connection import (
     SESSION,
     TOKENS,
 )
+from kbroker.config.broker_keys import BROKER_KEYS
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.header import encode_request_header
 
@@ -160,6 +161,21 @@ def test_phase_before_authentication_limits_a_frame(harness, phase):
 
     setting = "sasl.server.max.receive.size, before authentication"
     assert harness.closed == [f"a request of 1001 bytes, more than {setting} (1000)"]
+
+
+@pytest.mark.parametrize("phase", [HANDSHAKE, AUTHENTICATING, TOKENS])
+def test_phase_before_authentication_costs_no_more_than_the_smallest_connection(harness, phase):
+    """Whatever a client claims and sends, with the limit that a broker has by default."""
+    limit = BROKER_KEYS["sasl.server.max.receive.size"].default
+    harness.loop.unknown_frame_max = limit
+    client = harness.connect(phase)
+
+    for part in (struct.pack(">i", limit), bytes(100), bytes(30_000), bytes(limit - 30_101)):
+        client.send(part)
+        harness.turn()
+        assert 0 < harness.arena.allocated <= 65_536
+
+    assert harness.closed == []
 
 
 @pytest.mark.parametrize("phase", [SERVING, SESSION])

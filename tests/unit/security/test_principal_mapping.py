@@ -23,13 +23,26 @@ DUKE = "CN=Duke, OU=ServiceUsers, O=Org, C=US"
         ("RULE:^CN=nobody$/x/ , RULE:^CN=(\\w+).*$/$1/", DUKE, "Duke"),
         ("RULE:^CN=nobody$/x/", DUKE, None),
         ("RULE:^.*$/\\$1/", "CN=a", "$1"),
+        ("RULE:^CN=(?<n>[^,]*).*$/${n}@x/L", DUKE, "duke@x"),
+        ("RULE:^CN=(?<n>[^,]*).*$/\\${n}$1/", DUKE, "${n}Duke"),
+        ("RULE:^CN=([^,]*)(?<who>, OU=x)?.*$/$1${who}/", DUKE, "Duke"),
     ],
 )
 def test_first_rule_that_matches_makes_the_name(rules: str, subject: str, name: str | None) -> None:
     assert PrincipalMapping(rules).name(subject) == name
 
 
-@pytest.mark.parametrize("rules", ["default", "RULE:^CN", "DEFAULT RULE:a/b/", "RULE:(/b/"])
+@pytest.mark.parametrize(
+    "rules",
+    [
+        "default",
+        "RULE:^CN",
+        "DEFAULT RULE:a/b/",
+        "RULE:(/b/",
+        "RULE:^CN=(.*)$/${n}/",
+        "RULE:^CN=(?<n>.*)$/${n/",
+    ],
+)
 def test_rules_that_are_none_are_refused(rules: str) -> None:
     with pytest.raises(BadRule):
         PrincipalMapping(rules)

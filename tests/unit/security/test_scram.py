@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import re
 
 import pytest
 from support.in_one import in_one
@@ -18,9 +19,12 @@ from kbroker.security.sasl.scram import (
     Nobody,
     Scram,
     StoredCredential,
+    fake_salt,
     from_password,
     from_salted,
     from_text,
+    is_of_empty_password,
+    new_salt,
     to_text,
 )
 
@@ -109,7 +113,29 @@ def test_unknown_user_is_told_from_no_other(mechanism):
             exchange.evaluate(client.evaluate(challenge.encode()))
         assert (str(caught.value), caught.value.told) == ("wrong user or password", "")
     assert salts[0] == salts[1] != salts[2]
-    assert {len(salt) for salt in salts} == {len(salts[3])}
+    assert all(re.fullmatch("[0-9a-z]+", base64.b64decode(salt).decode()) for salt in salts)
+
+
+def test_salt_is_made_as_java_makes_it():
+    """A number of 130 bits in base 36: one of 26 signs begins with 1. All are made by one function,
+    for users who exist and for those who do not.
+    """
+    salts = [new_salt().decode() for _ in range(300)]
+    salts += [fake_salt(b"secret", "SCRAM-SHA-256", str(n)).decode() for n in range(300)]
+
+    assert {int(salt, 36).bit_length() for salt in salts} <= set(range(100, 131))
+    assert {salt[0] for salt in salts if len(salt) == 26} == {"1"}
+    assert {25, 26} <= {len(salt) for salt in salts}
+    assert not any(salt.startswith("0") for salt in salts)
+
+
+def test_password_that_is_empty_is_refused():
+    with pytest.raises(ValueError, match="empty"):
+        from_password("SCRAM-SHA-256", "", ITERATIONS_MIN)
+    for mechanism, name in HASHES.items():
+        for password in ("", "x"):
+            salted = hashlib.pbkdf2_hmac(name, password.encode(), b"salt", 4096)
+            assert is_of_empty_password(mechanism, salted, b"salt", 4096) == (not password)
 
 
 def test_proof_for_what_an_unknown_user_is_shown_does_not_exist():

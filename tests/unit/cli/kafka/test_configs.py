@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kbroker.cli.kafka import table
-from kbroker.cli.kafka.config_entities import _entity_hash, _entity_text
+from kbroker.cli.kafka.config_entities import _alter_user, _entity_hash, _entity_text
 from kbroker.cli.kafka.configs import OPTIONS, added, entity_names, entity_types
 from kbroker.cli.kafka.java_words import string_hash
 from kbroker.cli.kafka.options import Given
 from kbroker.cli.kafka.running import Failed
+from kbroker.client.admin import set_password
 
 pytestmark = pytest.mark.unit
 
@@ -84,3 +85,11 @@ def test_entities_of_quotas_have_java_s_text_and_hash_code():
     assert _entity_text(entity) == "user-principal 'alice', the default client-id"
     expected = 31 + (string_hash("user") ^ string_hash("alice")) + string_hash("client-id")
     assert _entity_hash(entity) == expected & 0xFFFFFFFF
+
+
+def test_empty_scram_password_is_refused():
+    """Whoever named no password could log in by it."""
+    with pytest.raises(Failed, match="password for SCRAM-SHA-256 is empty"):
+        _alter_user(None, "alice", {"SCRAM-SHA-256": "iterations=8192,password="}, [])
+    with pytest.raises(ValueError, match="user 'alice' is empty"):
+        set_password(None, "alice", "", ["SCRAM-SHA-512"])
