@@ -29,7 +29,7 @@ def effective_config(started_with: BrokerConfig, layers: Layers, broker_id: int)
     static = layers.get(FILE)
     if static is None:
         static = dict(started_with.layers())[Source.STATIC_BROKER]
-    default, own = dict(layers.get(DEFAULT, {})), dict(layers.get(str(broker_id), {}))
+    default, own = _known(layers.get(DEFAULT, {})), _known(layers.get(str(broker_id), {}))
     own, default = _of_listeners(own), _of_listeners(default)
     if any(map(is_password, default)):
         logger.error("Per-broker configs defined at default cluster level will be ignored")
@@ -50,6 +50,11 @@ def effective_config(started_with: BrokerConfig, layers: Layers, broker_id: int)
         del (own if name in own else default)[name]
 
 
+def _known(layer: Mapping[str, str]) -> dict[str, str]:
+    """Without names that mean nothing here: whoever stored them was told."""
+    return {name: text for name, text in layer.items() if name in BROKER_NAMES}
+
+
 def _of_listeners(layer: dict[str, str]) -> dict[str, str]:
     """Without stores that no listener is named for. COMPAT: Kafka's text."""
     if ONLY_OF_A_LISTENER.isdisjoint(layer):
@@ -66,9 +71,6 @@ def _joined(
     static: Mapping[str, str], default: Mapping[str, str], own: Mapping[str, str]
 ) -> BrokerConfig:
     """Raises ConfigError if these layers do not form a valid configuration."""
-    for name in (*own, *default):
-        if name not in BROKER_NAMES:
-            raise ConfigError(name, "?", "a known setting")
     return BrokerConfig(static, dynamic_default=default, dynamic_broker=own)
 
 

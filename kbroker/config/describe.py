@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from kbroker.config.broker_keys import BROKER_KEYS, BROKER_NAMES
 from kbroker.config.client_metrics_config import CLIENT_METRICS_KEYS
 from kbroker.config.group_config import GROUP_KEYS
-from kbroker.config.key import READ_ONLY, Key
+from kbroker.config.key import LOW, PASSWORD, READ_ONLY, UNKNOWN, Key
 from kbroker.config.loader import BrokerConfig, Source
 from kbroker.config.topic_config import TopicConfig
 from kbroker.config.topic_keys import TOPIC_KEYS
@@ -155,6 +155,25 @@ def describe_broker_defaults(
         key = BROKER_NAMES[name]
         synonyms = [Synonym(name, None if key.sensitive else text, source)]
         entries.append(ConfigEntry(key, text, source, synonyms, read_only=_is_read_only(key)))
+    return entries
+
+
+def describe_unknown(
+    layers: Sequence[tuple[int, Mapping[str, str]]], names: Collection[str] | None = None
+) -> list[ConfigEntry]:
+    """Settings of brokers that nobody here knows, in stored layers (by their source, the strongest
+    first). COMPAT: their values may be secrets.
+    """
+    secret = Key("", PASSWORD, None, LOW, doc="")
+    entries = []
+    known = {name for _, layer in layers for name in layer if name not in BROKER_NAMES}
+    for name in sorted(known):
+        if names and name not in names:
+            continue
+        synonyms = [Synonym(name, None, source) for source, layer in layers if name in layer]
+        entry = ConfigEntry(secret, None, synonyms[0].source, synonyms, read_only=True)
+        entry.name, entry.type = name, UNKNOWN
+        entries.append(entry)
     return entries
 
 

@@ -40,6 +40,12 @@ ONLY_OF_A_LISTENER = frozenset(
 )
 
 
+# COMPAT: a broker's config may have any name, as it may be that of somebody's plug-in. BOUND: the
+# number of those in a layer, and the characters of a name.
+UNKNOWN_MAX = 100
+UNKNOWN_CHARS_MAX = 200
+
+
 class NotAList(ConfigError):
     """APPEND or SUBTRACT of a setting that is no list."""
 
@@ -116,9 +122,11 @@ def alter_broker(
         if key is not None:
             _check_list(key, op)
     for op in ops:
-        if op.operation != DELETE or op.name not in current:
+        if op.operation != DELETE:  # COMPAT: whatever has no value can be unset
             _check_dynamic(op.name, op.value, per_broker)
-    changed = _apply(current, ops, BROKER_NAMES, lambda key: key.default_value())
+    changed = _apply(
+        current, ops, BROKER_NAMES, lambda key: key.default_value(), takes_unknown=True
+    )
     _check_layer(changed, config, per_broker)
     return changed
 
@@ -169,9 +177,11 @@ def _apply(
     keys: Mapping[str, Key],
     inherited: Callable[[Key], tuple[str, ...] | None],
     kind: str = "",
+    *,
+    takes_unknown: bool = False,
 ) -> dict[str, str]:
     """The texts after the operations. inherited: the value to which an unset LIST is appended.
-    kind: as for ``unknown_name``.
+    kind: as for ``unknown_name``. takes_unknown: whether any name can be set.
     """
     changed = dict(current)
     seen = set()
@@ -179,16 +189,14 @@ def _apply(
         if name in seen:
             raise ConfigError(name, "?" if value is None else value, "each setting once")
         seen.add(name)
-        if operation == DELETE and name in changed:
-            del changed[name]
+        if operation == DELETE:  # COMPAT: also of a name that does not exist
+            changed.pop(name, None)
             continue
         key = keys.get(name)
-        if key is None:
+        if key is None and not (takes_unknown and operation == SET):
             raise unknown_name(name, value, keys, kind)
-        if operation == DELETE:
-            continue
         text = _text(name, value)
-        if operation == SET:
+        if key is None or operation == SET:
             changed[name] = text
         elif operation in (APPEND, SUBTRACT):
             _check_list(key, AlterOp(name, operation, text))
@@ -221,7 +229,7 @@ def _check_dynamic(name: str, text: str | None, per_broker: bool) -> None:
     """Raise ConfigError unless the setting may be changed at run time at this level."""
     key = BROKER_NAMES.get(name)
     if key is None:
-        raise unknown_name(name, text, BROKER_NAMES)
+        return
     shown = "(hidden)" if key.sensitive else _shown(text)
     if key.dynamic == READ_ONLY:
         allowed = "no change while the broker runs; set it in the file and restart"
@@ -241,6 +249,11 @@ def _check_dynamic(name: str, text: str | None, per_broker: bool) -> None:
 
 def _check_layer(changed: Mapping[str, str], config: BrokerConfig, per_broker: bool) -> None:
     layers = dict(config.layers())
+    unknown = {name for name in changed if name not in BROKER_NAMES}
+    if len(unknown) > UNKNOWN_MAX or any(len(name) > UNKNOWN_CHARS_MAX for name in unknown):
+        allowed = f"at most {UNKNOWN_MAX} unknown settings, of {UNKNOWN_CHARS_MAX} characters"
+        raise ConfigError(min(unknown)[:UNKNOWN_CHARS_MAX], "?", allowed)
+    changed = {name: text for name, text in changed.items() if name not in unknown}
     if per_broker:
         config.with_dynamic(layers[Source.DYNAMIC_DEFAULT_BROKER], changed)
     else:

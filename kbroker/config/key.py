@@ -15,6 +15,7 @@ from typing import Any
 from kbroker.errors import ConfigError
 
 # Types, numbered as in DescribeConfigs.
+UNKNOWN = 0  # of a config that does not exist
 BOOLEAN = 1
 STRING = 2
 INT = 3
@@ -53,6 +54,7 @@ UNUSED = "unused"  # accepted because Kafka has it; there is nothing here that i
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
+TIMESTAMP_AFTER_MAX_MS = 3_600_000  # the default of Kafka from 4.0 on
 DOUBLE_MAX = 1.7976931348623157e308  # in a default these three mean "no bound" or "never"
 
 _INTEGER_BITS = {SHORT: 16, INT: 32, LONG: 64}

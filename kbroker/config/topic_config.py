@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from kbroker.config.key import LONG_MAX, Key
+from kbroker.config.key import LONG_MAX, TIMESTAMP_AFTER_MAX_MS, Key
 from kbroker.config.loader import BrokerConfig
 from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.errors import ConfigError
@@ -70,17 +70,18 @@ class TopicConfig:
     @property
     def timestamp_before_max_ms(self) -> int:
         """The maximum by which a CreateTime may be in the past; LONG_MAX for no limit."""
-        return self._timestamp_bound("message.timestamp.before.max.ms")
+        return self._timestamp_bound("message.timestamp.before.max.ms", LONG_MAX)
 
     @property
     def timestamp_after_max_ms(self) -> int:
         """The maximum by which a CreateTime may be in the future; LONG_MAX for no limit."""
-        return self._timestamp_bound("message.timestamp.after.max.ms")
+        return self._timestamp_bound("message.timestamp.after.max.ms", TIMESTAMP_AFTER_MAX_MS)
 
-    def _timestamp_bound(self, name: str) -> int:
-        # COMPAT: the older config applies if the newer one sets no bound (Kafka 3.6, KIP-937).
-        bound = int(self[name])
-        return bound if bound != LONG_MAX else int(self["message.timestamp.difference.max.ms"])
+    def _timestamp_bound(self, name: str, default: int) -> int:
+        # COMPAT: the older config applies, if it is set, where the newer one has its default (Kafka
+        # 3.6, KIP-937).
+        bound, older = int(self[name]), int(self["message.timestamp.difference.max.ms"])
+        return older if bound == default and older != LONG_MAX else bound
 
 
 def unusable(
@@ -125,7 +126,7 @@ class UnknownSetting(ConfigError):
 
 def unknown_name(
     name: str, text: str | None, known: Mapping[str, Key], kind: str = ""
-) -> ConfigError:
+) -> UnknownSetting:
     """The error for a config that does not exist, with the closest one that does. kind: the
     resource it would belong to; empty for the broker.
     """

@@ -20,6 +20,7 @@ from kbroker.config.key import (
     LOW,
     MEDIUM,
     STRING,
+    TIMESTAMP_AFTER_MAX_MS,
     Check,
     Key,
 )
@@ -144,7 +145,7 @@ _KEYS = (
              "Format of stored records, as a Kafka version: format 0 before 0.10, 1 before 0.11, "
              "then 2. Formats 0 and 1 have no headers, idempotent producers or transactions: "
              "such records are rejected. Records that are already stored stay as they are."),
-    _key("message.timestamp.after.max.ms", LONG, LONG_MAX, low=0,
+    _key("message.timestamp.after.max.ms", LONG, TIMESTAMP_AFTER_MAX_MS, low=0,
          server_keys="log.message.timestamp.after.max.ms",
          doc=
              "A record whose CreateTime is further ahead of the broker's clock than this is "

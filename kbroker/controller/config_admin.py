@@ -34,7 +34,7 @@ from kbroker.config.loader import (
     without_effect,
 )
 from kbroker.config.resource_types import BROKER, CLIENT_METRICS, GROUP, NAMES, TOPIC
-from kbroker.config.topic_config import validate_topic
+from kbroker.config.topic_config import UnknownSetting, unknown_name, validate_topic
 from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.controller import decisions, persistence
 from kbroker.controller.configs import Configs, ConfigsChanged
@@ -391,6 +391,13 @@ class ConfigAdmin:
                             "%s %s: %s", NAMES[kind], name, told,
                             extra={"event": "config_admin.without-effect"},
                         )  # fmt: skip
+                for unknown in sorted(config.keys() - before.keys()):
+                    if unknown in KEYS[kind]:
+                        continue
+                    logger.warning(
+                        "%s %s: %s; it is stored, and has no effect",
+                        NAMES[kind], name, unknown_name(unknown, None, KEYS[kind]).client_text,
+                    )  # fmt: skip
         return self._stored.set_configs(changed)
 
     # -- passwords ---------------------------------------------------------------------------
@@ -520,10 +527,11 @@ def reject_null(settings: Any) -> None:
 
 
 def code_of(error: ConfigError, kind: int) -> ErrorCode:
-    """COMPAT: Kafka returns INVALID_REQUEST for a broker's configs, and INVALID_CONFIG for a config
-    that is not a list (ConfigAdminManager; KAFKA-13609 calls it a bug that stays).
+    """COMPAT: Kafka returns INVALID_REQUEST for a broker's configs, and INVALID_CONFIG where
+    something is added to one that is not a list, or does not exist (ConfigAdminManager; KAFKA-13609
+    calls it a bug that stays).
     """
-    if kind == BROKER and not isinstance(error, dynamic.NotAList):
+    if kind == BROKER and not isinstance(error, dynamic.NotAList | UnknownSetting):
         return ErrorCode.INVALID_REQUEST
     return ErrorCode.INVALID_CONFIG
 

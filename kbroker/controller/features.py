@@ -89,24 +89,20 @@ class Features:
 
     async def serve(self, sender: Address, asked: UpdateFeatures) -> list[FeatureResult]:
         """UpdateFeatures, from a client."""
-        errors = await self.update(
-            asked.updates,
-            validate_only=asked.validate_only,
-            all_or_nothing=asked.all_or_nothing,
-        )
+        errors = await self.update(asked.updates, validate_only=asked.validate_only)
         return [
             FeatureResult(int(error.code), error.message) if error else FeatureResult(0, None)
             for error in errors
         ]
 
     def update(
-        self, updates: Sequence[WantedFeature], *, validate_only: bool, all_or_nothing: bool
+        self, updates: Sequence[WantedFeature], *, validate_only: bool
     ) -> Pending[list[WireError | None]]:
-        """The error of each update, in order. all_or_nothing: with one error nothing is changed."""
-        return self._events.put(lambda: self._update(updates, validate_only, all_or_nothing))
+        """The error of each update, in order; with one error nothing is changed."""
+        return self._events.put(lambda: self._update(updates, validate_only))
 
     async def _update(
-        self, updates: Sequence[WantedFeature], validate_only: bool, all_or_nothing: bool
+        self, updates: Sequence[WantedFeature], validate_only: bool
     ) -> list[WireError | None]:
         before = await self._read()
         errors = [
@@ -117,7 +113,7 @@ class Features:
             if error is None:
                 wanted[update.feature] = update.level
         levels = {name: level for name, level in wanted.items() if level}
-        if validate_only or (all_or_nothing and any(errors)) or levels == before.levels:
+        if validate_only or any(errors) or levels == before.levels:
             return errors
         try:
             await self._write(levels, before.version)

@@ -166,7 +166,7 @@ async def handle_create_acls(ctx: RequestContext, request: CreateAclsRequest) ->
     entry = CreateAclsResponse.AclCreationResult
     made = [next(rest) if result is None else result for result in results]
     return CreateAclsResponse(
-        results=[entry(error_code=one.error, error_message=one.message) for one in made]
+        results=[entry(error_code=one.error, error_message=one.message or "") for one in made]
     )
 
 
@@ -234,5 +234,5 @@ async def handle_delete_acls(ctx: RequestContext, request: DeleteAclsRequest) ->
                     **entry_fields(entry),
                 )
             )
-        results.append(cls.DeleteAclsFilterResult(matching_acls=rows))
+        results.append(cls.DeleteAclsFilterResult(error_message=None, matching_acls=rows))
     return cls(filter_results=results)

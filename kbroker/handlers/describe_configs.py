@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kbroker.cluster.settings import DEFAULT
 from kbroker.config.client_metrics_config import check_subscription_name
 from kbroker.config.describe import (
     ConfigEntry,
@@ -16,7 +17,9 @@ from kbroker.config.describe import (
     describe_client_metrics,
     describe_group,
     describe_topic,
+    describe_unknown,
 )
+from kbroker.config.loader import Source
 from kbroker.config.resource_types import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kbroker.config.topic_config import TopicConfig, setting_name
 from kbroker.errors import ErrorCode, WireError
@@ -119,8 +122,7 @@ def settings(ctx: RequestContext, resource: Any) -> list[ConfigEntry]:
         return describe_topic(TopicConfig.stored(topic.config, ctx.config), ctx.config, names)
     if resource.resource_type == BROKER:
         check_broker(ctx, name)
-        describe = describe_broker_defaults if name == DEFAULT_BROKER else describe_broker
-        return describe(ctx.config, names)
+        return settings_of_broker(ctx, name, names)
     if resource.resource_type == GROUP:
         check_group(name)
         return describe_group(ctx.image.group_config.get(name, {}), ctx.config, names)
@@ -133,6 +135,18 @@ def settings(ctx: RequestContext, resource: Any) -> list[ConfigEntry]:
         check_subscription_name(name)
         return describe_client_metrics(ctx.image.client_metrics.get(name, {}), names)
     raise unsupported(resource.resource_type)
+
+
+def settings_of_broker(ctx: RequestContext, name: str, names: set[str] | None) -> list[ConfigEntry]:
+    """Those of this broker, or of all of them; stored ones that nobody here knows, too."""
+    stored = ctx.image.broker_config
+    layers = [(int(Source.DYNAMIC_DEFAULT_BROKER), stored.get(DEFAULT, {}))]
+    if name == DEFAULT_BROKER:
+        found = describe_broker_defaults(ctx.config, names)
+    else:
+        found = describe_broker(ctx.config, names)
+        layers.insert(0, (int(Source.DYNAMIC_BROKER), stored.get(name, {})))
+    return found + describe_unknown(layers, names)
 
 
 def describe(ctx: RequestContext, request: DescribeConfigsRequest, entry: ConfigEntry) -> Any:

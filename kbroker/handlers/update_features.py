@@ -18,8 +18,10 @@ from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from kbroker.security.operations import AclOperation
 
-# From this version on there is one error for the whole request.
-ALL_OR_NOTHING = 2
+# From this version on there are no results.
+WITHOUT_RESULTS = 2
+# COMPAT: Kafka's text for an update that has succeeded.
+NO_ERROR = "NONE"
 # Version 0 allows a downgrade or not, as Kafka reads it: a safe one.
 UPGRADE, SAFE_DOWNGRADE = 1, 2
 # BOUND: of the updates that are passed on.
@@ -30,7 +32,9 @@ UPDATES_MAX = 100
 async def handle_update_features(
     ctx: RequestContext, request: UpdateFeaturesRequest
 ) -> UpdateFeaturesResponse:
-    """The result of each update; from version 2 on, of all together."""
+    """COMPAT: as in Kafka 4.3, all updates are made or none, in any version. The first error is
+    that of the request.
+    """
     updates = {update.feature: update for update in request.feature_updates}
     if ctx.config.uses_zookeeper:
         results = await update_cluster(ctx, request, list(updates.values()))
@@ -38,17 +42,13 @@ async def handle_update_features(
     else:
         errors = {name: rejection(update) for name, update in updates.items()}
     rejected = next((error for error in errors.values() if error is not None), None)
-    if rejected is not None and ctx.api_version >= ALL_OR_NOTHING:
-        raise WireError(rejected.code, f"No feature was updated: {rejected.message}")
+    if rejected is not None:
+        text = "The update failed for all features since the following feature had an error: "
+        raise WireError(rejected.code, text + (rejected.message or ""))
     cls = UpdateFeaturesResponse.UpdatableFeatureResult
     response = UpdateFeaturesResponse(error_message=None)
-    if ctx.api_version < ALL_OR_NOTHING:
-        response.results = [
-            cls(feature=feature, error_message=None)
-            if error is None
-            else cls(feature=feature, error_code=int(error.code), error_message=error.message)
-            for feature, error in errors.items()
-        ]
+    if ctx.api_version < WITHOUT_RESULTS:
+        response.results = [cls(feature=feature, error_message=NO_ERROR) for feature in errors]
     return response
 
 
@@ -64,7 +64,6 @@ async def update_cluster(
             for update in updates
         ],
         validate_only=request.validate_only,
-        all_or_nothing=ctx.api_version >= ALL_OR_NOTHING,
     )
     results = await ctx.controller(UPDATE_FEATURES, wanted)
     return [

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any, Protocol
 
+from kbroker.config.key import TIMESTAMP_AFTER_MAX_MS
+
 NO_LIMIT = (1 << 63) - 1
 # Codec numbers are those in a batch's attributes (``record.compression``).
 AS_PRODUCED = -1
@@ -78,8 +80,10 @@ class TopicSettings:
         if self.compact:
             # Only sealed segments are compacted, so one must not stay active for longer than that.
             self.segment_ms = min(self.segment_ms, config["max.compaction.lag.ms"])
-        self.timestamp_after_max_ms = _bound(config, "message.timestamp.after.max.ms")
-        self.timestamp_before_max_ms = _bound(config, "message.timestamp.before.max.ms")
+        self.timestamp_after_max_ms = _bound(
+            config, "message.timestamp.after.max.ms", TIMESTAMP_AFTER_MAX_MS
+        )
+        self.timestamp_before_max_ms = _bound(config, "message.timestamp.before.max.ms", NO_LIMIT)
 
     def append_limits(self) -> dict[str, Any]:
         """The arguments of ``LogAppender.configure``. The jitter is drawn again each time."""
@@ -127,7 +131,7 @@ def _limit(value: int) -> int | None:
     return None if value < 0 else value
 
 
-def _bound(config: TopicConfig, key: str) -> int:
-    # COMPAT: the older config applies if the newer one sets no bound (KIP-937).
-    bound = int(config[key])
-    return bound if bound != NO_LIMIT else int(config["message.timestamp.difference.max.ms"])
+def _bound(config: TopicConfig, key: str, default: int) -> int:
+    # COMPAT: the older config applies, if it is set, where the newer one has its default (KIP-937).
+    bound, older = int(config[key]), int(config["message.timestamp.difference.max.ms"])
+    return older if bound == default and older != NO_LIMIT else bound

@@ -17,6 +17,7 @@ from kbroker.config.key import (
     MEDIUM,
     PER_BROKER,
     STRING,
+    TIMESTAMP_AFTER_MAX_MS,
     Key,
 )
 from kbroker.config.table.rules import KAFKA_VERSION
@@ -130,7 +131,8 @@ RECORDS = (
         deviation="not negative"),
     Key("log.message.timestamp.before.max.ms", LONG, LONG_MAX, MEDIUM, low=0, dynamic=CLUSTER_WIDE,
         doc="A record whose CreateTime is further in the past than this is rejected."),
-    Key("log.message.timestamp.after.max.ms", LONG, LONG_MAX, MEDIUM, low=0, dynamic=CLUSTER_WIDE,
+    Key("log.message.timestamp.after.max.ms", LONG, TIMESTAMP_AFTER_MAX_MS, MEDIUM, low=0,
+        dynamic=CLUSTER_WIDE,
         doc="A record whose CreateTime is further in the future than this is rejected."),
     Key("log.message.format.version", STRING, "2.7-IV2", MEDIUM, check=KAFKA_VERSION,
         doc="Format of stored records, as a Kafka version: format 0 before 0.10, 1 before 0.11, "

@@ -158,6 +158,7 @@ class TransactionMachine:
         op.touch()
         self.expiry.start()
         for txn in self.transactions.values():
+            txn.last_epoch = state.NO_EPOCH  # COMPAT: the log does not tell who raised the epoch
             if txn.state in state.PREPARED:
                 op.then(self.endings.starter(txn))
 

@@ -18,11 +18,10 @@ class WantedFeature(NamedTuple):
 
 
 class UpdateFeatures(Document):
-    """all_or_nothing: with one error nothing is changed."""
+    """With one error nothing is changed."""
 
     updates: list[WantedFeature]
     validate_only: bool
-    all_or_nothing: bool
 
 
 class FeatureResult(NamedTuple):

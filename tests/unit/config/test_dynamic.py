@@ -12,8 +12,12 @@ from kbroker.config.dynamic import (
     ONLY_OF_A_LISTENER,
     SET,
     SUBTRACT,
+    UNKNOWN_CHARS_MAX,
+    UNKNOWN_MAX,
     AlterOp,
     alter_broker,
+    alter_client_metrics,
+    alter_group,
     alter_topic,
     reload,
     replace_broker,
@@ -77,7 +81,7 @@ def test_subtract_takes_items_away():
         op(SET, "retention.ms", "soon"),
         op(SET, "retention.ms", None),
         op(SET, "no.such", "1"),
-        op(DELETE, "no.such"),
+        op(APPEND, "no.such", "1"),
         op(APPEND, "retention.ms", "1"),
         op(SUBTRACT, "segment.bytes", "1"),
         op(APPEND, "cleanup.policy", "shred"),
@@ -93,6 +97,34 @@ def test_bad_operation_is_refused_and_nothing_changes(bad):
         alter_topic(current, [op(SET, "segment.ms", "7"), bad], BROKER)
 
     assert current == {"segment.ms": "6"}
+
+
+def test_deletion_of_what_is_not_there_changes_nothing():
+    """As Kafka 3.9 and 4.3, whatever the resource."""
+    gone = [op(DELETE, "no.such")]
+    assert alter_topic({"segment.ms": "6"}, gone, BROKER) == {"segment.ms": "6"}
+    assert alter_group({}, gone, BROKER) == {}
+    assert alter_client_metrics({}, gone) == {}
+    for name in ("no.such", "log.dirs", "log.retention.ms"):
+        assert alter_broker({}, [op(DELETE, name)], BROKER, per_broker=True) == {}
+
+
+@pytest.mark.parametrize("per_broker", [True, False])
+def test_brokers_setting_of_any_name_is_kept(per_broker):
+    """It may be that of a plug-in."""
+    stored = {"no.such": "1"}
+    assert alter_broker({}, [op(SET, "no.such", "1")], BROKER, per_broker=per_broker) == stored
+    assert replace_broker(stored, BROKER, per_broker=per_broker) == stored
+    with pytest.raises(ConfigError, match="known setting"):
+        alter_broker({}, [op(APPEND, "no.such", "1")], BROKER, per_broker=per_broker)
+
+
+def test_brokers_settings_of_any_name_are_bounded():
+    most = {f"x{n}": "1" for n in range(UNKNOWN_MAX)}
+    assert replace_broker(most, BROKER, per_broker=True) == most
+    for bad in (most | {"y": "1"}, {"x" * (UNKNOWN_CHARS_MAX + 1): "1"}):
+        with pytest.raises(ConfigError, match="at most"):
+            replace_broker(bad, BROKER, per_broker=True)
 
 
 def test_setting_named_twice_in_a_request_is_refused():
@@ -134,7 +166,7 @@ def test_per_broker_setting_may_not_change_for_all():
 
 @pytest.mark.parametrize(
     "name",
-    ["log.dirs", "listeners", "num.io.threads", "runtime.dir", "log.retention.hours", "no.such"],
+    ["log.dirs", "listeners", "num.io.threads", "runtime.dir", "log.retention.hours"],
 )
 def test_setting_that_may_not_change_is_refused(name):
     with pytest.raises(ConfigError):

@@ -74,8 +74,6 @@ def test_listeners_config_can_be_altered_for_one_broker_only() -> None:
         alter_broker({}, [AlterOp(name, SET, "/in")], config, per_broker=False)
     with pytest.raises(ConfigError, match="restart"):
         replace_broker({"listener.name.in.ssl.allow.dn.changes": "true"}, config, per_broker=True)
-    with pytest.raises(ConfigError, match="known setting"):
-        replace_broker({"listener.name.in.log.dirs": "/d"}, config, per_broker=True)
     with pytest.raises(ConfigError, match="one of required"):
         replace_broker({"listener.name.in.ssl.client.auth": "often"}, config, per_broker=True)
 

@@ -63,7 +63,8 @@ def test_older_timestamp_bound_counts_where_the_newer_is_unset():
 
     assert topic.timestamp_before_max_ms == 7
     assert topic.timestamp_after_max_ms == 3
-    assert TopicConfig({}, BROKER).timestamp_after_max_ms == LONG_MAX
+    assert TopicConfig({}, BROKER).timestamp_after_max_ms == 3_600_000
+    assert TopicConfig({}, BROKER).timestamp_before_max_ms == LONG_MAX
 
 
 def test_validate_gives_the_typed_value():

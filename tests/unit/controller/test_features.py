@@ -48,11 +48,9 @@ class Cluster(Controlled):
         """What a Kafka 2.7 reads."""
         return json.loads(self.ensemble.tree.get(paths.KAFKAS_FEATURES).data)
 
-    def update(
-        self, *wanted: tuple[str, int, int], validate: bool = False, together: bool = True
-    ) -> list[FeatureResult]:
+    def update(self, *wanted: tuple[str, int, int], validate: bool = False) -> list[FeatureResult]:
         updates = [WantedFeature(*one) for one in wanted]
-        asked = UpdateFeatures(updates, validate_only=validate, all_or_nothing=together)
+        asked = UpdateFeatures(updates, validate_only=validate)
         outcome = self.run(self.duties.features.serve(CLIENT, asked))
         assert outcome.error is None, outcome.error
         found: list[FeatureResult] = outcome.value
@@ -146,18 +144,13 @@ def test_only_an_unsafe_downgrade_disables_a_feature() -> None:
     assert cluster.finalized == {"transaction.version": 2}  # somebody has decided so
 
 
-@pytest.mark.parametrize(("together", "after"), [(True, None), (False, {"group.version": 1})])
-def test_rejected_update_stops_the_others_if_they_belong_together(
-    together: bool, after: dict[str, int] | None
-) -> None:
+def test_rejected_update_stops_the_others() -> None:
     cluster = started(0)
     wanted = [("group.version", 1, UPGRADE), ("group.version", 2, UPGRADE), ("x", 1, UPGRADE)]
-    results = cluster.update(*wanted, together=together)
+    results = cluster.update(*wanted)
     assert [result.error for result in results] == [0, REJECTED, REJECTED]
-    assert cluster.finalized == after
-    assert cluster.update(("group.version", 1, SAFE_DOWNGRADE))[0].error == (
-        REJECTED if after is None else 0
-    )
+    assert cluster.finalized is None
+    assert cluster.update(("group.version", 1, SAFE_DOWNGRADE))[0].error == REJECTED
 
 
 def test_validation_changes_nothing() -> None:

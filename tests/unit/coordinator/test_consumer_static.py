@@ -8,6 +8,7 @@ import pytest
 from support.consumer_member import FakeConsumer, describe, make_host, settle
 from support.coordinator_host import CoordinatorHost
 
+from kbroker.coordinator.group.consumer.consumer_group import FORMER_INSTANCES_MAX
 from kbroker.errors import ErrorCode, WireError
 
 pytestmark = pytest.mark.unit
@@ -71,6 +72,30 @@ def test_instance_that_has_not_left_is_not_taken_over(host: CoordinatorHost) -> 
     other = FakeConsumer(host, "m3", ["a"], instance_id="i1")
 
     assert error_of(other.join) == ErrorCode.UNRELEASED_INSTANCE_ID
+
+
+def test_instance_that_a_member_had_before_is_its_own_until_it_leaves(
+    host: CoordinatorHost,
+) -> None:
+    """As in Kafka 4.3, where it stays taken even after that."""
+    member = FakeConsumer(host, "m1", ["a"], instance_id="i1")
+    member.join()
+    other = FakeConsumer(host, "m2", ["a"], instance_id="i1")
+    for number in range(2, FORMER_INSTANCES_MAX + 3):
+        assert error_of(other.join) == ErrorCode.UNRELEASED_INSTANCE_ID
+        member.options["instance_id"] = f"i{number}"
+        member.join()
+    group = host.machine.groups["g"]
+    assert len(group.static_members) == FORMER_INSTANCES_MAX + 1
+    other.join()  # the oldest is free, so that a member cannot take all names there are
+    third = FakeConsumer(host, "m3", ["a"], instance_id="i2")
+    assert error_of(third.join) == ErrorCode.UNRELEASED_INSTANCE_ID
+
+    member.leave(-1)
+    third.join()
+
+    assert group.static_members == {"i1": "m2", "i2": "m3"}
+    assert not group.former_instances
 
 
 def test_member_of_an_instance_may_repeat_its_join(host: CoordinatorHost) -> None:

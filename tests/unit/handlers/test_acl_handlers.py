@@ -128,7 +128,7 @@ def test_acl_results_are_those_of_the_store(process: NetworkProcess) -> None:
     response = process.ask(CreateAclsRequest(creations=[creation(), creation()]), 3)
 
     found = [(result.error_code, result.error_message) for result in response.results]
-    assert found == [(0, None), (ErrorCode.UNKNOWN_SERVER_ERROR, "why")]
+    assert found == [(0, ""), (ErrorCode.UNKNOWN_SERVER_ERROR, "why")]
 
 
 def described(response: Any) -> dict[Resource, set[Entry]]:

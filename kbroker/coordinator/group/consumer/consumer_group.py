@@ -24,6 +24,8 @@ EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "St
 NONE_MATCHED: frozenset[str] = frozenset()
 # BOUND: topics that a group records for its patterns; above this it matches all existing ones.
 CHANGED_TOPICS_MAX = 1_000
+# BOUND: instance ids that a member has had before; above this the oldest is free again.
+FORMER_INSTANCES_MAX = 8
 
 # The first OffsetCommit that carries a member epoch.
 FIRST_EPOCH_COMMIT = 9
@@ -81,6 +83,7 @@ class ConsumerGroup(Group):
         "changed_topics",
         "classic_count",
         "epoch",
+        "former_instances",
         "has_partition_metadata",
         "is_stale",
         "matched_ms",
@@ -109,6 +112,7 @@ class ConsumerGroup(Group):
         self.members: dict[str, Member] = {}
         self.targets: dict[str, Assignment] = {}
         self.static_members: dict[str, str] = {}
+        self.former_instances: dict[str, list[str]] = {}  # by member id
         self.owners: dict[bytes, dict[int, str]] = {}
         self.name_counts: dict[str, int] = {}
         self.regex_counts: dict[str, int] = {}
@@ -268,6 +272,7 @@ class ConsumerGroup(Group):
         if old is not None:
             self._count_out(old)
             self._release(old)
+            self._change_instance(old, member)
         self._count_in(member)
         for topic_id, partitions in _both(member):
             owners = self.owners.setdefault(topic_id, {})
@@ -284,6 +289,8 @@ class ConsumerGroup(Group):
             return
         self._count_out(old)
         self._release(old)
+        for instance in (old.instance_id, *self.former_instances.pop(member_id, ())):
+            self._free_instance(instance, member_id)
 
     def _release(self, member: Member) -> None:
         # If a compacted log still has a record of an old owner, the newer owner's record wins.
@@ -296,8 +303,20 @@ class ConsumerGroup(Group):
                     del owners[partition]
             if not owners:
                 del self.owners[topic_id]
-        instance = member.instance_id
-        if instance is not None and self.static_members.get(instance) == member.member_id:
+
+    def _change_instance(self, old: Member, member: Member) -> None:
+        """COMPAT: an instance id that a member had before is its own until it leaves."""
+        if old.instance_id is None or old.instance_id == member.instance_id:
+            return
+        former = self.former_instances.setdefault(member.member_id, [])
+        former.append(old.instance_id)
+        if member.instance_id in former:
+            former.remove(member.instance_id)
+        if len(former) > FORMER_INSTANCES_MAX:
+            self._free_instance(former.pop(0), member.member_id)
+
+    def _free_instance(self, instance: str | None, member_id: str) -> None:
+        if instance is not None and self.static_members.get(instance) == member_id:
             del self.static_members[instance]
 
     def _count_in(self, member: Member) -> None:

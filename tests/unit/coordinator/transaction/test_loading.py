@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import struct
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ from kbroker._ext.record.plain_batch import build_batch
 from kbroker.coordinator.records.transaction_topic import RECORDS, TransactionLogKey
 from kbroker.coordinator.transaction import state
 from kbroker.coordinator.transaction.machine import TransactionMachine
+from kbroker.coordinator.transaction.rules import judge_init
 from kbroker.coordinator.transaction.state import State, Transaction
+from kbroker.errors import ErrorCode
 from kbroker.record import compression
 from kbroker.record.builder import BatchBuilder
 
@@ -103,8 +106,8 @@ def test_bulk_load_comes_to_the_same_as_each_record(number: int) -> None:
     assert seen(bulk) == seen(one_by_one), SEED + number
 
 
-def test_epoch_before_a_raised_one_is_known_after_a_load() -> None:
-    """So that a producer that did not receive it may retry."""
+def test_epoch_before_a_raised_one_is_forgotten_by_a_load() -> None:
+    """As in Kafka: a producer that did not receive it is fenced after a restart."""
     txn = Transaction("tx")
     txn.apply(state.initialized(txn, 7, 3, 1000, 0))
     rows = []
@@ -121,8 +124,12 @@ def test_epoch_before_a_raised_one_is_known_after_a_load() -> None:
 
     machine.replay_chunk(log_of(rows, random.Random(1)), 0)
 
+    machine.loaded(SimpleNamespace(touch=lambda: None))  # type: ignore[arg-type]
     loaded = machine.transactions["tx"]
-    assert (loaded.epoch, loaded.last_epoch) == (23, 22) == (txn.epoch, txn.last_epoch)
+    assert (txn.epoch, txn.last_epoch) == (23, 22)
+    assert (loaded.epoch, loaded.last_epoch) == (23, state.NO_EPOCH)
+    assert judge_init(txn, 7, 22) == ErrorCode.NONE
+    assert judge_init(loaded, 7, 22) == ErrorCode.PRODUCER_FENCED
 
 
 def test_chunk_with_a_damaged_record_is_left_to_the_loader() -> None:
