@@ -132,7 +132,7 @@ def test_rejection_is_for_all_that_wait_and_the_next_asks_again(bench):
 
     bench.produce(3, sent(7, 1))
     bench.answer()
-    assert bench.results() == [(3, OUT_OF_ORDER, -1)], "the first one must come first"
+    assert bench.results() == [(3, NOT_ENOUGH_REPLICAS, -1)], "the first one must come first"
     bench.produce(4, sent(7, 0))
     bench.answer()
     assert bench.results() == [(4, 0, 0)]

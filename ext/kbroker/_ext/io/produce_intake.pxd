@@ -4,6 +4,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from kbroker._ext.io.produce_results cimport TurnResults
 from kbroker._ext.log.held_batches cimport EarlyBatches, HeldBatch
 from kbroker._ext.log.log_append cimport AppendResult, LogAppender
+from kbroker._ext.log.refused_batches cimport RefusedBatches
 from kbroker._ext.log.txn_verification cimport TxnVerification
 from kbroker._ext.shared.descriptors cimport ProduceDescriptor
 from kbroker._ext.shared.log_figures cimport LogFigures
@@ -19,6 +20,7 @@ cdef class ProduceIntake:
     cdef int64_t* sizes
     cdef dict appenders              # slot -> LogAppender
     cdef EarlyBatches early
+    cdef RefusedBatches refused      # by slot
     cdef bint opening                # logs are being opened: batches for those that are not open yet wait
     cdef object on_failure
     cdef int64_t batches_total
@@ -44,6 +46,8 @@ cdef class ProduceIntake:
     cdef void count(self, const ProduceDescriptor* d, const AppendResult* result, bint is_here) noexcept
     # The error code of a descriptor that cannot be appended at all; 0 if it may be.
     cdef int16_t descriptor_error(self, int network_index, const ProduceDescriptor* d) except -1
+    # The error of an earlier batch of its producer that was refused and is still missing in the log; 0: there is none.
+    cdef int16_t missing_error(self, const ProduceDescriptor* d, const uint8_t* batch) except -1
     cdef bint is_intact(self, const ProduceDescriptor* d, const uint8_t* batch) except *
     cdef bint hold(
         self, int network_index, const ProduceDescriptor* d, const uint8_t* batch, int64_t now_ms, int16_t* error

@@ -5,14 +5,16 @@ the turn, or with acks=all until the batch is committed (``committed_queue``). C
 Python object, and one pwrite together with its neighbours for the same log.
 
 ``txn_verification`` holds transactional batches that must be verified first. After the start of this process, batches
-for a log wait until that log is open (``EarlyBatches``).
+for a log wait until that log is open (``EarlyBatches``). What is refused for a reason that passes is not overtaken by
+later batches of its producer (``RefusedBatches``).
 """
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from kbroker._ext.base.buffers cimport region_bytes
 from kbroker._ext.base.crc32c cimport crc32c
 from kbroker._ext.base.error_codes cimport (
+    CONCURRENT_TRANSACTIONS,
     KAFKA_STORAGE_ERROR,
     MESSAGE_TOO_LARGE,
     NOT_ENOUGH_REPLICAS,
@@ -25,20 +27,30 @@ from kbroker._ext.base.error_codes cimport (
     UNSUPPORTED_COMPRESSION_TYPE,
 )
 from kbroker._ext.base.socket_api cimport monotonic_ns, wall_clock_ms
-from kbroker._ext.base.wire cimport load_i16, load_i64, load_u32
+from kbroker._ext.base.wire cimport load_i16, load_i32, load_i64, load_u32
 from kbroker._ext.io.produce_results cimport add_indexes, add_text
 from kbroker._ext.log.held_batches cimport Question
 from kbroker._ext.log.log_append cimport RUN_MAX, is_plain
 from kbroker._ext.log.log_transactions cimport NO_QUESTION, Verification
-from kbroker._ext.log.producer_state cimport ProducerEntry
+from kbroker._ext.log.producer_state cimport (
+    SEQUENCE_DUPLICATE,
+    SEQUENCE_OK,
+    ProducerBatch,
+    ProducerEntry,
+    ProducerState,
+)
+from kbroker._ext.log.refused_batches cimport RefusedBatches
 from kbroker._ext.log.txn_verification cimport HELD_BEHIND, NOT_HELD, produce_error
 from kbroker._ext.record.record_batch cimport (
     ATTRIBUTE_CODEC_MASK,
     ATTRIBUTE_TRANSACTIONAL,
     BATCH_ATTRIBUTES_AT,
+    BATCH_BASE_SEQUENCE_AT,
     BATCH_CRC_AT,
     BATCH_HEADER_BYTES,
+    BATCH_LAST_OFFSET_DELTA_AT,
     BATCH_MAGIC_AT,
+    BATCH_PRODUCER_EPOCH_AT,
     BATCH_PRODUCER_ID_AT,
     CODEC_ZSTD,
 )
@@ -58,6 +70,8 @@ from kbroker.errors import StorageError
 cdef enum:
     FIRST_OF_BATCHES = 3     # Produce versions from here on carry only format 2
     FIRST_WITH_ZSTD = 7
+    # What a producer has under way when it learns that a batch was refused arrives sooner than this.
+    REFUSED_KEEP_MS = 30000
 
 
 cdef class ProduceIntake:
@@ -77,6 +91,7 @@ cdef class ProduceIntake:
         self.verification = TxnVerification.__new__(TxnVerification)
         self.appenders = {}
         self.early = EarlyBatches.__new__(EarlyBatches, arenas)
+        self.refused = RefusedBatches.__new__(RefusedBatches, REFUSED_KEEP_MS)
         self.bases = <uint8_t**>calloc(max(1, len(arenas)), sizeof(uint8_t*))
         self.sizes = <int64_t*>calloc(max(1, len(arenas)), sizeof(int64_t))
         if self.bases == NULL or self.sizes == NULL:
@@ -132,6 +147,10 @@ cdef class ProduceIntake:
                 whole = d[0]
                 whole.size = <uint32_t>taken
                 d = &whole
+        if error == 0 and self.refused.count:
+            error = self.missing_error(d, self.bases[network_index] + d.arena_offset)
+            if error != 0:
+                return self.append_one(network_index, d, now_ms, NO_QUESTION, error, "an earlier batch was rejected")
         if error == 0 and d.size >= BATCH_HEADER_BYTES:
             batch = self.bases[network_index] + d.arena_offset
             # The header of a damaged batch is meaningless; append_one rejects it as damaged.
@@ -145,6 +164,19 @@ cdef class ProduceIntake:
                 elif self.hold(network_index, d, batch, now_ms, &error):
                     return 0
         return self.append_one(network_index, d, now_ms, NO_QUESTION, error, None)
+
+    cdef int16_t missing_error(self, const ProduceDescriptor* d, const uint8_t* batch) except -1:
+        """The log may have it nevertheless, if another broker led meanwhile: then the batch follows, or is known."""
+        cdef ProducerState producers = (<LogAppender>self.appenders[d.slot]).transactions.producers
+        cdef ProducerBatch found
+        cdef int outcome
+        cdef int16_t error = self.refused.error_of(d.slot, batch, d.size)
+        if error == 0 or load_i64(batch + BATCH_PRODUCER_ID_AT) not in producers.entries:
+            return error
+        outcome = producers.check(
+            load_i64(batch + BATCH_PRODUCER_ID_AT), load_i16(batch + BATCH_PRODUCER_EPOCH_AT),
+            load_i32(batch + BATCH_BASE_SEQUENCE_AT), load_i32(batch + BATCH_LAST_OFFSET_DELTA_AT), &found)
+        return 0 if outcome == SEQUENCE_OK or outcome == SEQUENCE_DUPLICATE else error
 
     cdef bint is_intact(self, const ProduceDescriptor* d, const uint8_t* batch) except *:
         """Whether the checksum is right. Not computed if the transaction is open, as then no verification is needed."""
@@ -213,8 +245,12 @@ cdef class ProduceIntake:
             self.bytes_total += d.size
             if appender.dirty and not appender.touched:
                 self.results.touch(appender)
+            if self.refused.count:
+                self.refused.forget(d.slot, self.bases[network_index] + d.arena_offset, d.size)
         else:
             self.failed_total += 1
+            if passes(result.error_code):
+                self.refused.note(d.slot, self.bases[network_index] + d.arena_offset, d.size, result.error_code)
             if appender is not None:
                 text = appender.error_text
             if text is not None:
@@ -356,6 +392,18 @@ cdef class ProduceIntake:
         if self.early.count:
             self.early.drop(network_index)
         return 0
+
+
+cdef inline bint passes(int16_t error_code) noexcept nogil:
+    """Whether the producer sends the batch again as it is."""
+    return (
+        error_code == NOT_LEADER_OR_FOLLOWER
+        or error_code == NOT_ENOUGH_REPLICAS
+        or error_code == KAFKA_STORAGE_ERROR
+        or error_code == UNKNOWN_TOPIC_OR_PARTITION
+        or error_code == REQUEST_TIMED_OUT
+        or error_code == CONCURRENT_TRANSACTIONS
+    )
 
 
 cdef inline bint is_zstd(const uint8_t* batch, Py_ssize_t size) noexcept nogil:

@@ -3,6 +3,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kbroker._ext.base.wire cimport Reader
 from kbroker._ext.fetch.topic_registry cimport Topic, TopicRegistry
+from kbroker._ext.log.refused_batches cimport RefusedBatches
 from kbroker._ext.shared.arena cimport Arena
 from kbroker._ext.shared.descriptors cimport ProduceDescriptor, ProduceResult
 from kbroker._ext.sockets.requests cimport ProducePart, ProduceTopic, Request, RequestTable
@@ -24,6 +25,7 @@ cdef class ProducePath:
     cdef double quota_rate
     cdef TopicRegistry topics
     cdef RequestTable requests
+    cdef RefusedBatches refused         # by topic and partition: what no io worker has seen
     cdef int worker_count
     cdef Bundle* bundles
     # As of a FetchEncoder.
@@ -34,6 +36,10 @@ cdef class ProducePath:
     cdef int16_t transaction_error(self, const Request* request) except? -1
     cdef int16_t topic_error(self, Topic known, const ProduceTopic* topic) except? -1
     cdef int read_topics(self, Request* request, Reader* r) except -1
+    # Reject a batch for a reason that passes, and what its producer has sent behind it.
+    cdef int refuse(self, const Request* request, const ProducePart* part, const uint8_t* records, int32_t size) except -1
+    # Whether the batch is behind one that was refused; then it has its error.
+    cdef bint is_behind(self, const Request* request, ProducePart* part) except *
     cdef int read_partition(self, Request* request, Reader* r, object topic, int16_t error_code) except -1
     cdef int describe(self, const Request* request, int32_t ordinal) except -1
     cdef void take_back(self, const Request* request) noexcept nogil

@@ -25,8 +25,6 @@ from kbroker._ext.base.wire cimport (
     READ_OK,
     ReadStatus,
     Writer,
-    load_i32,
-    load_i64,
     make_writer,
     read_array_count,
     read_bytes,
@@ -50,11 +48,9 @@ from kbroker._ext.base.wire cimport (
     write_string,
 )
 from kbroker._ext.fetch.topic_registry cimport Topic
+from kbroker._ext.log.refused_batches cimport RefusedBatches, has_sequence
 from kbroker._ext.record.record_batch cimport (
-    BATCH_BASE_SEQUENCE_AT,
     BATCH_HEADER_BYTES,
-    BATCH_MAGIC_AT,
-    BATCH_PRODUCER_ID_AT,
 )
 from kbroker._ext.record.record_set cimport whole_entries
 from kbroker._ext.shared.descriptors cimport MSG_PRODUCE, RESULT_APPENDED
@@ -80,12 +76,17 @@ cdef enum:
     FIRST_WITH_THROTTLE = 1
 
     TOPIC_ID_BYTES = 16
+    TOPIC_NAME_MAX = 249
 
     # BOUND: partitions (and topics) per request; each takes 96 bytes here and 48 in a bundle.
     PARTS_MAX = 100000
 
     # The smallest message of format 0; anything smaller than that, or than a batch header, cannot be appended.
     MESSAGE_BYTES_MIN = 26
+
+    # What a producer has under way when it learns that a batch was refused arrives sooner than this. There is no log
+    # here to tell that another broker has taken the batch, so it is short.
+    REFUSED_KEEP_MS = 2000
 
     ERROR_NONE = 0
 
@@ -116,6 +117,7 @@ cdef class ProducePath:
         self.requests = requests
         self.worker_count = worker_count
         self.access = unrestricted()
+        self.refused = RefusedBatches.__new__(RefusedBatches, REFUSED_KEEP_MS)
         self.bundles = <Bundle*>calloc(worker_count, sizeof(Bundle))
         if self.bundles == NULL:
             raise MemoryError()
@@ -254,25 +256,46 @@ cdef class ProducePath:
         if flexible and skip_tagged_fields(r) != READ_OK:
             raise ProduceDecodeError("bad tagged fields")
         part.error_code = error_code
-        if error_code != ERROR_NONE:
-            return 0
-        if part.partition < 0 or part.partition >= ref.partition_count:
+        if error_code == ERROR_NONE and not 0 <= part.partition < ref.partition_count:
             part.error_code = UNKNOWN_TOPIC_OR_PARTITION
-            return 0
-        part.slot = ref.slots[part.partition]
-        if part.slot < 0:
-            part.error_code = NOT_LEADER_OR_FOLLOWER
-            return 0
+        elif error_code == ERROR_NONE:
+            part.slot = ref.slots[part.partition]
+            if part.slot < 0:
+                part.error_code = NOT_LEADER_OR_FOLLOWER
+        if part.error_code != ERROR_NONE:
+            return self.refuse(request, part, records, size)
         if size < (BATCH_HEADER_BYTES if request.api_version >= FIRST_WITH_TRANSACTIONAL_ID else MESSAGE_BYTES_MIN):
             part.error_code = <int16_t>whole_entries(request.api_version, records, size, &taken) or CORRUPT_MESSAGE
             return 0
         part.slot_incarnation = <uint32_t>ref.incarnations[part.partition]
         part.records = records
         part.size = <uint32_t>size
+        if self.refused.count and self.is_behind(request, part):
+            return 0
         part.worker = part.slot % self.worker_count
         request.parts_left += 1
         self.bytes_in += size
         return self.describe(request, request.part_count - 1)
+
+    cdef int refuse(
+        self, const Request* request, const ProducePart* part, const uint8_t* records, int32_t size
+    ) except -1:
+        # BOUND: what is too long for a topic is never one.
+        if has_sequence(records, size) and request.topics[request.topic_count - 1].name_size <= TOPIC_NAME_MAX and (
+            part.error_code == NOT_LEADER_OR_FOLLOWER
+            or part.error_code == UNKNOWN_TOPIC_OR_PARTITION
+            or part.error_code == UNKNOWN_TOPIC_ID
+        ):
+            self.refused.note(place_of(request, part), records, size, part.error_code)
+        return 0
+
+    cdef bint is_behind(self, const Request* request, ProducePart* part) except *:
+        cdef object place = place_of(request, part)
+        part.error_code = self.refused.error_of(place, part.records, part.size)
+        if part.error_code != ERROR_NONE:
+            return True
+        self.refused.forget(place, part.records, part.size)
+        return False
 
     cdef int describe(self, const Request* request, int32_t ordinal) except -1:
         """Queue the descriptor of a partition that waits for its io worker, for the first time or again."""
@@ -333,12 +356,7 @@ cdef class ProducePath:
 
     cdef bint has_numbers(self, const ProducePart* part) noexcept nogil:
         """Whether the log can recognise the batch as a duplicate: by producer id and sequence number."""
-        return (
-            part.size >= BATCH_HEADER_BYTES
-            and part.records[BATCH_MAGIC_AT] == 2
-            and load_i64(part.records + BATCH_PRODUCER_ID_AT) >= 0
-            and load_i32(part.records + BATCH_BASE_SEQUENCE_AT) >= 0
-        )
+        return has_sequence(part.records, part.size)
 
     cdef int add_descriptor(self, int worker, const ProduceDescriptor* descriptor) except -1:
         cdef Bundle* bundle = &self.bundles[worker]
@@ -507,6 +525,14 @@ cdef class ProducePath:
         assert w.pos <= w.end
         store_i32(request.response, <int32_t>(request.response_size - 4))
         return 0
+
+
+cdef tuple place_of(const Request* request, const ProducePart* part):
+    """The partition as its client names it."""
+    cdef const ProduceTopic* topic = &request.topics[request.topic_count - 1]
+    if topic.topic_id != NULL:
+        return PyBytes_FromStringAndSize(<const char*>topic.topic_id, TOPIC_ID_BYTES), part.partition
+    return PyBytes_FromStringAndSize(<const char*>topic.name, topic.name_size), part.partition
 
 
 cdef inline int32_t topic_bytes(const ProduceTopic* topic) noexcept nogil:
