@@ -60,7 +60,8 @@ or absent is `null`. Errors are one line on stderr.
 | --- | --- |
 | 0 | done |
 | 1 | failed: a broker rejected it, or none could be reached within the timeout; the line names \
-each address that was tried, and why it failed |
+each address that was tried, and why it failed; or its output cannot be written (a full disk, a \
+closed pipe) |
 | 2 | wrong usage: the line names what is wrong and the nearest right option, setting or word |
 
 ## Completion
