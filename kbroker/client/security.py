@@ -160,7 +160,9 @@ class Security:
         except ssl.SSLCertVerificationError as error:
             plain.close()
             raise AuthenticationFailed(
-                address, f"the broker's certificate is not trusted: {error.verify_message}"
+                address,
+                f"the broker's certificate is not trusted: "
+                f"{_advice(error) or error.verify_message}",
             ) from error
         except TimeoutError as error:
             plain.close()
@@ -388,6 +390,12 @@ def _load_trust(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
         raise SettingRefused(name if not pem else "ssl.ca.pem", f"{place or ''} {error}") from error
 
 
+def _advice(error: Exception) -> str | None:
+    from kbroker.security.tls.weak import advice
+
+    return advice(error)
+
+
 def _load_text(context: ssl.SSLContext, text: str, password: str) -> None:
     import tempfile
 
@@ -418,5 +426,6 @@ def _load_key(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
         if isinstance(error, SettingRefused):
             raise
         raise SettingRefused(
-            "ssl.certificate.location", f"{place or 'the certificate'} cannot be used: {error}"
+            "ssl.certificate.location",
+            f"{place or 'the certificate'} cannot be used: {_advice(error) or error}",
         ) from error

@@ -25,6 +25,7 @@ from kbroker.peers.secured import Secured
 from kbroker.security.tls.contexts import client_context, file_signs, reason_of, server_context
 from kbroker.security.tls.listener import CONFIG_NAMES
 from kbroker.security.tls.tls_socket import TlsSocket
+from kbroker.security.tls.weak import advice
 
 logger = logging.getLogger(__name__)
 
@@ -238,7 +239,7 @@ def _tried(server: ssl.SSLContext, client: ssl.SSLContext) -> str | None:
 def tls_reason(error: OSError) -> str:
     """Why a TLS connection failed, and which side has refused."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        text = error.verify_message.rstrip(".")
+        text = advice(error) or error.verify_message.rstrip(".")
         return f"this broker does not accept its certificate: {text}"
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
         return "it closed the connection during the TLS handshake; its log has the reason"

@@ -21,6 +21,7 @@ from kbroker.security.tls.stores import (
     refused,
     store_paths,
 )
+from kbroker.security.tls.weak import advice
 
 CLIENT_AUTH = "ssl.client.auth"
 _VERIFY = {
@@ -96,9 +97,12 @@ def principal_mapping(configs: Configs) -> PrincipalMapping:
 
 
 def reason_of(error: OSError) -> str:
-    """What OpenSSL says, without numbers of its source lines."""
+    """What OpenSSL says, without numbers of its source lines; and what to do, where it is known."""
+    known = advice(error)
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the certificate is not accepted, {error.verify_message}"
+        return f"the certificate is not accepted, {known or error.verify_message}"
+    if known:
+        return known
     if isinstance(error, ssl.SSLError) and error.reason:
         return error.reason.lower().replace("_", " ")
     return _PREFIX.sub("", error.strerror or str(error)).strip()

@@ -5,18 +5,24 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
+from support.certificates import OPENSSL
 from support.descriptors import open_files
 from support.java_stores import jks, jks_key, jks_trusted, pkcs12_of
 
+from kbroker.client.errors import SettingRefused
+from kbroker.client.security import Security
 from kbroker.config.loader import load_properties
 from kbroker.errors import ConfigError
+from kbroker.peers.security import tls_reason
 from kbroker.security.certificates import Authority, Issued, create_authority
-from kbroker.security.tls.contexts import server_context
+from kbroker.security.tls.contexts import reason_of, server_context
 from kbroker.security.tls.listener import ListenerTls
 from kbroker.security.tls.listeners import FILES_MS, TlsListeners
 
@@ -177,6 +183,66 @@ def test_key_store_that_does_not_load_is_refused_with_the_reason(
     settings = {"ssl_keystore_type": "PEM", "ssl_keystore_location": path, **more}
     with pytest.raises(ConfigError, match=told):
         server_context(configs(**settings))
+
+
+def weak(authority: Authority, place: Path, bits: int, digest: str) -> Issued:
+    """A certificate of the authority that OpenSSL makes, but does not take."""
+    (place / "ca.crt").write_bytes(authority.certificate)
+    (place / "ca.key").write_bytes(authority.key)
+
+    def openssl(*words: str) -> None:
+        subprocess.run([str(OPENSSL), *words], cwd=place, check=True, capture_output=True)
+
+    openssl("req", "-new", "-newkey", f"rsa:{bits}", "-nodes", "-keyout", "weak.key", "-out",
+            "weak.csr", "-subj", "/CN=localhost")  # fmt: skip
+    openssl("x509", "-req", "-in", "weak.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-days", "2",
+            "-set_serial", "7", f"-{digest}", "-out", "weak.crt")  # fmt: skip
+    made = (place / "weak.crt").read_bytes()
+    return Issued((place / "weak.key").read_bytes(), made, made + authority.certificate)
+
+
+@pytest.mark.skipif(OPENSSL is None, reason="needs openssl")
+@pytest.mark.parametrize(
+    ("bits", "digest", "told"),
+    [
+        (2048, "sha1", "signed with SHA-1 .*-sigalg SHA256withRSA"),
+        (1024, "sha256", "RSA key of less than 2048 bits.*-keysize 3072"),
+    ],
+    ids=["sha-1", "1024-bits"],
+)
+def test_java_store_that_openssl_finds_too_weak_says_what_to_do(
+    authority: Authority, tmp_path: Path, bits: int, digest: str, told: str
+) -> None:
+    """Java takes it from a private authority; the broker and the client of one name the way out."""
+    path = tmp_path / "store.jks"
+    path.write_bytes(jks(PASSWORD, jks_key(weak(authority, tmp_path, bits, digest), PASSWORD)))
+    with pytest.raises(ConfigError, match=told):
+        server_context(configs(ssl_keystore_location=path, ssl_keystore_password=PASSWORD))
+    options = {
+        "security.protocol": "SSL",
+        "ssl.keystore.location": str(path),
+        "ssl.keystore.password": PASSWORD,
+    }
+    with pytest.raises(SettingRefused, match=told):
+        Security.from_options(options).tls_context()
+
+
+@pytest.mark.skipif(OPENSSL is None, reason="needs openssl")
+def test_server_that_openssl_finds_too_weak_says_what_to_do(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """The certificate of a Java broker, as a client and as another broker see it."""
+    shown = weak(authority, tmp_path, 2048, "sha1")
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.set_ciphers("DEFAULT@SECLEVEL=0")
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(shown.pem)
+        file.flush()
+        server.load_cert_chain(file.name)
+    with pytest.raises(ssl.SSLCertVerificationError) as caught:
+        shake(server, trusting(authority))
+    for text in (reason_of(caught.value), tls_reason(caught.value)):
+        assert "a certificate is signed with SHA-1" in text and "SHA256withRSA" in text
 
 
 def test_every_cut_of_a_java_store_is_refused(issued: Issued, tmp_path: Path) -> None:
