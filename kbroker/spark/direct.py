@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kbroker.spark.java import provide_java
+from kbroker.spark.needed_pyspark import unusable
 from kbroker.spark.worker_process import prepare_worker
 
 if TYPE_CHECKING:
@@ -260,9 +261,7 @@ def session(app: str, master: str | None, settings: dict[str, str] | None = None
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
     except ImportError as err:
-        raise SparkMissing(
-            f"{err}: pip install 'kbroker[spark]', or use --master none to run without Spark"
-        ) from err
+        raise SparkMissing(f"{unusable(err)}; or use --master none to run without Spark") from err
 
     builder = SparkSession.builder.appName(app)
     submitted = _is_submitted()

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from kbroker.spark.java import provide_java
+from kbroker.spark.needed_pyspark import unusable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +32,10 @@ def builder(app: str | None = None) -> SparkSession.Builder:
 
     A JVM that spark-submit has started takes no options any more.
     """
-    from pyspark.sql import SparkSession
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as err:
+        raise ImportError(unusable(err)) from err
 
     provide_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -1,0 +1,19 @@
+"""The PySpark that is needed, named where there is none or one that is too old."""
+
+from __future__ import annotations
+
+# As in the extra ``spark`` of the package.
+NEEDED = "pyspark>=4.2,<4.4"
+
+
+def unusable(err: ImportError) -> str:
+    """What to do about an import of PySpark that has failed."""
+    try:
+        from pyspark.version import __version__ as found
+    except ImportError:
+        found = ""
+    there = f"this is PySpark {found}" if found else "there is none"
+    return (
+        f"kbroker needs PySpark 4.2 or 4.3 ({NEEDED}) for Spark, and {there} ({err}): "
+        "pip install 'kbroker[spark]'"
+    )
