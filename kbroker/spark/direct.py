@@ -22,6 +22,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kbroker.spark.java import provide_java
@@ -55,6 +56,11 @@ _JVM_END_S = 10.0
 _JVMS: list[subprocess.Popen[bytes]] = []
 
 
+Progress = Callable[[int, int], None]
+"""Called from time to time with how many tasks are done, and of how many; last with (0, 0)."""
+_LOOK_S = 0.5
+
+
 class Runner(Protocol):
     """Runs tasks somewhere."""
 
@@ -79,6 +85,10 @@ class SparkMissing(Exception):
     """Spark is not available; the message says why, and what works without it."""
 
 
+def _say_nothing(done: int, count: int) -> None:
+    pass
+
+
 def attempt_name() -> str:
     """A name no other attempt at anything has."""
     return uuid.uuid4().hex[:16]
@@ -89,20 +99,30 @@ class InlineRunner:
 
     parallelism = 1
 
+    def __init__(self, progress: Progress | None = None) -> None:
+        self._progress = progress or _say_nothing
+
     def run(self, tasks: Sequence[Sequence[T]], work: Work[T], label: str) -> list[Result]:
         from pyarrow import ArrowException
 
+        results: list[Result] = []
         try:
-            return [result for task in tasks for result in work(task, attempt_name())]
+            for number, task in enumerate(tasks):
+                self._progress(number, len(tasks))
+                results += work(task, attempt_name())
         except ArrowException as err:
             raise TaskError(f"{type(err).__name__}: {err}") from err
+        finally:
+            self._progress(0, 0)
+        return results
 
 
 class SparkRunner:
     """Runs each of the tasks as one Spark task."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, progress: Progress | None = None) -> None:
         self._spark = spark
+        self._progress = progress
 
     @property
     def parallelism(self) -> int:
@@ -121,12 +141,40 @@ class SparkRunner:
         context.setJobDescription(label)
         try:
             # An RDD: the plan of a query costs the driver more than a task's start.
-            found = context.parallelize(range(len(frozen)), len(frozen)).map(body).collect()
+            job = context.parallelize(range(len(frozen)), len(frozen)).map(body)
+            with self._shown(len(frozen)):
+                found = job.collect()
             return [result for results in found for result in json.loads(results)]
         except Exception as err:
             raise TaskError(_reason(err)) from err
         finally:
             context.setJobDescription("")
+
+    @contextmanager
+    def _shown(self, count: int) -> Iterator[None]:
+        """Tell the progress of the job that runs meanwhile."""
+        if self._progress is None:
+            yield
+            return
+        tell, tracker, over = self._progress, self._spark.sparkContext.statusTracker(), Event()
+
+        def look() -> None:
+            done = 0
+            while not over.wait(_LOOK_S):
+                # A stage that has just ended has no figures any more.
+                with suppress(Exception):
+                    stages = map(tracker.getStageInfo, tracker.getActiveStageIds())
+                    done = sum(one.numCompletedTasks for one in stages if one is not None) or done
+                tell(done, count)
+
+        looker = threading.Thread(target=look, name="kbroker-progress", daemon=True)
+        looker.start()
+        try:
+            yield
+        finally:
+            over.set()
+            looker.join()
+            tell(0, 0)
 
 
 class LateRunner:
@@ -134,12 +182,13 @@ class LateRunner:
     SparkMissing then.
     """
 
-    def __init__(self, start: Callable[[], SparkSession]) -> None:
+    def __init__(self, start: Callable[[], SparkSession], progress: Progress | None = None) -> None:
         self._start = start
+        self._progress = progress
 
     @functools.cached_property
     def _runner(self) -> SparkRunner:
-        return SparkRunner(self._start())
+        return SparkRunner(self._start(), self._progress)
 
     @property
     def parallelism(self) -> int:
@@ -168,17 +217,17 @@ def _names_error(line: str) -> bool:
     )
 
 
-def runner_of(app: str, master: str | None) -> Runner:
+def runner_of(app: str, master: str | None, progress: Progress | None = None) -> Runner:
     """The runner for a command's tasks. master: ``none`` for the calling process.
 
     Raises SparkMissing, now or at the first job.
     """
     if master == "none":
-        return InlineRunner()
+        return InlineRunner(progress)
     if _is_submitted():
         # A cluster manager counts an app that ends without a context as failed.
-        return SparkRunner(session(app, master))
-    return LateRunner(lambda: session(app, master))
+        return SparkRunner(session(app, master), progress)
+    return LateRunner(lambda: session(app, master), progress)
 
 
 def _is_submitted() -> bool:

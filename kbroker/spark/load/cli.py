@@ -170,8 +170,10 @@ def _source(given: argparse.Namespace) -> BrokerSource:
 
 def _runner(given: argparse.Namespace) -> Runner:
     from kbroker.spark.direct import runner_of
+    from kbroker.spark.load.progress import on_terminal
 
-    return runner_of(f"kbroker-load {load_name(given)}", given.master)
+    progress = on_terminal(getattr(given, "quiet", False))
+    return runner_of(f"kbroker-load {load_name(given)}", given.master, progress)
 
 
 def _group(given: argparse.Namespace) -> str:
