@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import psutil
 import pytest
 from support.load_faults import Unreadable
 from support.load_records import all_places, places_in, produce
+from support.spark_cluster import cluster
 from support.topics import create_topic
 
 from kbroker.spark.direct import SparkRunner, TaskError
@@ -122,12 +124,11 @@ def test_mirror_from_apache_kafka_and_back_keeps_every_record(
     assert mirror_once(BrokerSource(copy_to, {}, (back,)), runner, work) == 3200
 
 
-def run_faulty(kind: str, broker: Broker, topic: str, root: Path) -> None:
+def run_faulty(kind: str, broker: Broker, topic: str, root: Path, *master: str) -> None:
     """In its own session: the shared one neither retries nor speculates."""
+    arguments = [kind, broker.bootstrap, topic, str(root), *master]
     subprocess.run(
-        [sys.executable, "-m", "support.load_faults", kind, broker.bootstrap, topic, str(root)],
-        env=environment(),
-        check=True,
+        [sys.executable, "-m", "support.load_faults", *arguments], env=environment(), check=True
     )
 
 
@@ -295,16 +296,41 @@ def test_two_drivers_at_once_load_each_record_once(
     assert places_in(tmp_path, topic) == all_places(COUNTS)
 
 
+def test_progress_of_a_job_is_told_while_it_runs(spark: Any, tmp_path: Path) -> None:
+    """The last task ends when the progress says that the others have."""
+    calls: list[tuple[int, int]] = []
+    mark = tmp_path / "mark"
+
+    def note(done: int, count: int) -> None:
+        calls.append((done, count))
+        if done == 2:
+            mark.touch()
+
+    def work(task: Sequence[int], _: str) -> list[dict[str, Any]]:
+        if task[0] == 3:
+            wait_until(mark.exists, timeout=200)
+        return [{"n": task[0]}]
+
+    found = SparkRunner(spark, note).run([[1], [2], [3]], work, "test")
+
+    assert found == [{"n": 1}, {"n": 2}, {"n": 3}]
+    assert (2, 3) in calls and calls[-1] == (0, 0)
+    assert {count for _, count in calls[:-1]} == {3}
+
+
 @pytest.mark.slow
 @SESSIONS
 def test_speculation_leaves_each_record_once(
     kbroker_broker: Broker, topic: str, tmp_path: Path
 ) -> None:
+    """Two attempts at one range run at the same time, each on a host of its own."""
     create_topic(kbroker_broker.bootstrap, topic, 4)
     produce(kbroker_broker.bootstrap, topic, [4000, 40, 40, 40])
 
-    run_faulty("slow", kbroker_broker, topic, tmp_path)
+    with cluster(tmp_path, ["127.0.0.1", "127.0.0.2"], PYTHONPATH=PATHS) as master:
+        run_faulty("slow", kbroker_broker, topic, tmp_path, master)
 
+    assert sorted(path.name for path in (tmp_path / "marks").iterdir()) == ["0", "1"]
     assert places_in(tmp_path / "lake", topic) == all_places([4000, 40, 40, 40])
 
 

@@ -6,76 +6,24 @@ path.
 
 from __future__ import annotations
 
-import functools
 import os
-import re
 import shutil
-import socket
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from support.load_records import all_places, places_in, produce
+from support.spark_cluster import cluster, spark_home
 from support.topics import create_topic
 
-from kbroker.testing import Broker, wait_until
-from perf.brokers import free_ports
+from kbroker.testing import Broker
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).resolve().parents[2]
 COUNTS = [5000, 700]
-
-
-def spark_home() -> Path:
-    pyspark = pytest.importorskip("pyspark")
-    return Path(pyspark.__file__).parent
-
-
-@contextmanager
-def cluster(place: Path, count: int) -> Iterator[str]:
-    """The URL of a master that ``count`` workers have registered with."""
-    launcher = str(spark_home() / "bin/spark-class")
-    (port,) = free_ports(1)
-    base = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    environment = base | {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1"}
-    log = place / "master.log"
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(*arguments: str) -> None:
-        with log.open("ab") as output:
-            started.append(
-                subprocess.Popen(
-                    [launcher, *arguments], env=environment, stdout=output, stderr=output, cwd=place
-                )
-            )
-
-    deploy = "org.apache.spark.deploy"
-    try:
-        start(f"{deploy}.master.Master", "-h", "127.0.0.1", "-p", str(port), "--webui-port", "0")
-        wait_until(functools.partial(_listens, port), timeout=120)
-        url = f"spark://127.0.0.1:{port}"
-        for number in range(count):
-            work = ["-d", str(place / f"work-{number}"), "-c", "1", "-m", "700M"]
-            start(f"{deploy}.worker.Worker", "-h", "127.0.0.1", *work, "--webui-port", "0", url)
-        wait_until(
-            lambda: len(re.findall("Registering worker", log.read_text())) >= count, timeout=120
-        )
-        yield url
-    finally:
-        for one in reversed(started):
-            one.terminate()
-        for one in started:
-            one.wait(30)
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def packed_environment(place: Path) -> Path:
@@ -113,7 +61,7 @@ def test_load_by_spark_submit_on_two_workers_has_every_record_once(
     # The executors find ./env, which does not exist where the command is run.
     (tmp_path / "elsewhere").mkdir()
 
-    with cluster(tmp_path, 2) as master:
+    with cluster(tmp_path, ["127.0.0.1"] * 2) as master:
         done = subprocess.run(
             [
                 str(spark_home() / "bin/spark-submit"),

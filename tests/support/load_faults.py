@@ -1,6 +1,7 @@
 """Sources that fail in various ways, for tasks of Spark: they must be importable there.
 
-As a program: a load in a session of its own, ``load_faults.py KIND BOOTSTRAP TOPIC DESTINATION``.
+As a program: a load in a session of its own, ``load_faults.py KIND BOOTSTRAP TOPIC
+DESTINATION [MASTER]``.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from kbroker.spark.load.commits import Ends
 from kbroker.spark.load.positions import Bounds
 from kbroker.spark.load.source import BrokerSource
 from kbroker.spark.plan import OffsetRange
+from kbroker.testing import wait_until
 
 
 @dataclass(frozen=True)
@@ -62,14 +63,19 @@ class KillsWorker(Faulty):
 
 
 class Slow(Faulty):
-    """Partition 0 takes so long that Spark starts a second attempt."""
+    """The first attempt at partition 0 waits until Spark has started a second one."""
 
     def read(self, one: OffsetRange) -> Iterator[pa.RecordBatch]:
-        for batch in self.inner.read(one):
-            if one.partition == 0:
-                Path(self.place, f"{os.getpid()}").touch()
-                threading.Event().wait(4)
-            yield batch
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        if one.partition == 0:
+            number = context.attemptNumber()
+            Path(self.place, str(number)).touch()
+            if number == 0:
+                wait_until(Path(self.place, "1").exists, timeout=300)
+        yield from self.inner.read(one)
 
 
 SPECULATION = {
@@ -87,12 +93,12 @@ def main(arguments: list[str]) -> None:
     from kbroker.spark.load.directory import Directory
     from kbroker.spark.load.engine import Load, Settings
 
-    kind, bootstrap, topic, root = arguments
+    kind, bootstrap, topic, root, *given = arguments
     marks = Path(root, "marks")
     marks.mkdir(parents=True)
     faulty, master, settings = {
         "kills": (KillsWorker, "local[2,8]", {}),
-        "slow": (Slow, "local-cluster[2,1,512]", SPECULATION),
+        "slow": (Slow, "".join(given), SPECULATION),
     }[kind]
     source = faulty(BrokerSource(bootstrap, {}, (topic,)), str(marks))
     destination = Directory(Path(root, "lake"))
