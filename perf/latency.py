@@ -17,6 +17,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from perf.percentiles import percentile
@@ -46,14 +48,14 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def summarize(latencies_ns: list[int], lateness_ns: int = 0) -> dict[str, Any]:
     """Milliseconds; ``lateness_ns`` is the maximum delay of the sender behind its schedule."""
-    ordered = sorted(value / 1e6 for value in latencies_ns)
+    samples = np.array(latencies_ns, np.int64) / 1e6
     return {
-        "records": len(ordered),
-        "mean_ms": sum(ordered) / len(ordered) if ordered else 0.0,
-        "p50_ms": percentile(ordered, 0.50),
-        "p99_ms": percentile(ordered, 0.99),
-        "p999_ms": percentile(ordered, 0.999),
-        "max_ms": ordered[-1] if ordered else 0.0,
+        "records": samples.size,
+        "mean_ms": float(samples.mean()) if samples.size else 0.0,
+        "p50_ms": percentile(samples, 0.50),
+        "p99_ms": percentile(samples, 0.99),
+        "p999_ms": percentile(samples, 0.999),
+        "max_ms": float(samples.max()) if samples.size else 0.0,
         "sender_late_ms": lateness_ns / 1e6,
     }
 

@@ -274,9 +274,9 @@ def measure_produce(broker: Watched, options: argparse.Namespace) -> Figures:
     for window in range(options.windows):
         if window % 2:
             with scraping(broker):
-                scraped.append(percentile(sorted(latencies_us(broker, options.seconds)), 0.99))
+                scraped.append(percentile(latencies_us(broker, options.seconds), 0.99))
         else:
-            quiet.append(percentile(sorted(latencies_us(broker, options.seconds)), 0.99))
+            quiet.append(percentile(latencies_us(broker, options.seconds), 0.99))
     return {
         "quiet_p99_us": median(quiet),
         "scraped_p99_us": median(scraped),

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from perf.client_config import for_librdkafka, is_plaintext, parse_pairs, read_properties
 from perf.frames import random_values, text_values
-from perf.percentiles import bucket_of, histogram_percentile
+from perf.percentiles import Histogram, histogram_percentile
 from perf.raw_client import require_broker
 
 MEBIBYTE = 1 << 20
@@ -125,7 +125,7 @@ class ConfluentProducer:
         self.delivered = self.failed = 0
         self.last_error = 0
         self.sum_us = self.max_us = self.sampled = 0
-        self.histogram = [0] * HISTOGRAM_BUCKETS
+        self.histogram = Histogram(HISTOGRAM_BUCKETS)
         self._window = (0, 0, 0)
         self.counter = self
 
@@ -150,7 +150,7 @@ class ConfluentProducer:
         latency_us = int(message.latency() * 1e6)
         self.sum_us += latency_us
         self.max_us = max(self.max_us, latency_us)
-        self.histogram[bucket_of(latency_us * 1000)] += 1
+        self.histogram.add(latency_us * 1000)
         count, total, longest = self._window
         self._window = (count + 1, total + latency_us, max(longest, latency_us))
 
@@ -179,9 +179,9 @@ class ConfluentProducer:
         taken, self._window = self._window, (0, 0, 0)
         return taken
 
-    def totals(self) -> tuple[int, int, int, int, int, list[int]]:
+    def totals(self) -> tuple[int, int, int, int, int, Any]:
         counted = (self.delivered, self.failed, self.last_error)
-        return (*counted, self.sum_us, self.max_us, self.histogram)
+        return (*counted, self.sum_us, self.max_us, self.histogram.settle())
 
 
 def make_producer(options: argparse.Namespace, values: list[bytes]) -> Any:

@@ -4,7 +4,15 @@ import pytest
 from support.in_one import in_one
 
 from kbroker._ext.network.load_generator import latency_bucket
-from perf.percentiles import bucket_middle, bucket_of, histogram_percentile, percentile, spread
+from perf.percentiles import (
+    Histogram,
+    bucket_middles,
+    bucket_of,
+    buckets_of,
+    histogram_percentile,
+    percentile,
+    spread,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -18,13 +26,26 @@ def test_bucket_of_equals_the_extension(value):
 
 @in_one("value", [value for value in EDGES if value > 0])
 def test_bucket_middle_is_within_two_percent(value):
-    assert bucket_middle(bucket_of(value)) == pytest.approx(value, rel=0.016)
+    assert float(bucket_middles(bucket_of(value))) == pytest.approx(value, rel=0.016)
 
 
 def test_bucket_of_rising_values_never_falls():
-    buckets = [bucket_of(value) for value in range(0, 100_000, 7)]
+    buckets = buckets_of(range(0, 100_000, 7)).tolist()
 
     assert buckets == sorted(buckets)
+
+
+def test_histogram_counts_what_comes_one_at_a_time_and_keeps_what_is_too_large_in_the_last():
+    histogram = Histogram(300)
+    for value in [-5, 0, 3, 3, 200, 1 << 60] + [1] * 70_000:
+        histogram.add(value)
+
+    counts = histogram.settle()
+
+    assert {at: int(counts[at]) for at in counts.nonzero()[0].tolist()} == {
+        0: 2, 1: 70_000, 3: 2, bucket_of(200): 1, 299: 1,
+    }  # fmt: skip
+    assert histogram.settle().sum() == 70_006
 
 
 def counts_of(values):
@@ -47,7 +68,7 @@ def test_histogram_percentile_of_nothing_is_zero():
     ("fraction", "expected"), [(0.5, 51), (0.95, 96), (0.999, 100), (1.0, 100)]
 )
 def test_percentile_picks_the_element_as_kafkas_tools_do(fraction, expected):
-    assert percentile(list(range(1, 101)), fraction) == expected
+    assert percentile([*range(50, 101), *range(1, 50)], fraction) == expected
 
 
 def test_percentile_of_nothing_is_zero():
