@@ -28,6 +28,8 @@ FUNCTION_LINES_MAX = 70
 # Third-party package -> the folders that may import it.
 IMPORTED_BY = {
     "zmq": ("kbroker/ipc",),
+    "posix_ipc": ("kbroker/ipc/named_memory.py",),
+    "numpy": ("kbroker/cli/local", "kbroker/client"),
     "kazoo": ("kbroker/metastore", "kbroker/client/legacy", "kbroker/adopt"),
     "puresasl": ("kbroker/metastore",),
     "cryptography": ("kbroker/security",),

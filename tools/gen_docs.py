@@ -56,6 +56,7 @@ from kbroker.handlers.registry import announced  # noqa: E402
 from kbroker.metrics.catalog import API_WIDTH, METRICS  # noqa: E402
 from kbroker.protocol.api import ApiKey  # noqa: E402
 from perf.results_table import results_table  # noqa: E402
+from tools import layout_sources  # noqa: E402
 from tools.command_line_page import command_line  # noqa: E402
 
 _METRICS_HEAD = """\
@@ -101,7 +102,23 @@ state, members and lag of each group as JSON.
 
 `kbroker top` shows processes, topics, clients, requests and groups of the broker on this machine,
 also while it is stuck, `kbroker status --local` the same once, and `kbroker bundle` collects what a
-report of a problem needs, without passwords. `slow.request.log.ms` has slow requests logged with
+report of a problem needs, without passwords. They read the broker's tables in `/dev/shm`:
+
+- As the broker's user, or as root, without any setting.
+- As another user: set `shared.memory.group=monitor` for the broker, whose user must be in that
+  group, too, and run `kbroker top` as any user of the group.
+- In a sidecar container: let it share the broker's `/dev/shm` (`docker run --ipc=container:broker`;
+  in Kubernetes, an `emptyDir` of medium `Memory` at `/dev/shm` of both), as the same user or one of
+  that group. Process ids, CPU and memory of processes of another container are not shown.
+
+The tables take about 20 MiB of `/dev/shm`, and 3.7 MiB more for each further network process (with
+`partition.table.slots` as it is). Where there is no room (Docker gives a container 64 MiB), a line
+in the log says so, and only the broker's user and root can look at it. What a killed broker leaves
+in `/dev/shm` goes at its next start; `kbroker top` names what is left until then. For a broker of
+an ordinary user, systemd-logind removes these names when the user's last session ends: set
+`RemoveIPC=no` in `logind.conf`, or use a system user. The broker itself does not notice.
+
+`slow.request.log.ms` has slow requests logged with
 their stages, `log.format=json` the whole log written as JSON with an event for each kind of line.
 
 ## What clients push
@@ -480,6 +497,8 @@ DOCUMENTS: tuple[tuple[str, Callable[[], str]], ...] = (
     ("docs/zookeeper-consumer-settings.md", zookeeper_consumer_settings),
     ("ext/kbroker/_ext/base/api_keys.pxd", api_keys),
     ("ext/kbroker/_ext/base/error_codes.pxd", error_codes),
+    ("ext/kbroker/_ext/shared/layouts.pxd", layout_sources.declarations),
+    ("ext/kbroker/_ext/shared/layouts.pyx", layout_sources.offsets_module),
     ("perf/README.md", perf_readme),
 )
 

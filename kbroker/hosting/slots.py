@@ -14,6 +14,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Collection, Iterable
+from typing import Protocol
 
 logger = logging.getLogger(__name__)
 
@@ -108,14 +109,6 @@ class SlotAllocator:
                     self._free_one(worker, number)
 
 
-def read_journal(path: str) -> dict[str, dict[int, Slot]]:
-    """The slots by topic and partition, for who only looks on. Raises OSError."""
-    found: dict[str, dict[int, Slot]] = {}
-    with open(path, "rb") as file:
-        _enter(file.read().split(b"\n")[:-1], found, {})
-    return found
-
-
 def _enter(
     lines: Iterable[bytes], topics: dict[str, dict[int, Slot]], seen: dict[int, int]
 ) -> None:
@@ -133,6 +126,13 @@ def _enter(
             del topics[topic]
 
 
+class Names(Protocol):
+    """Where other programs find the partition of a slot (``slot_names.SlotNames``)."""
+
+    def name(self, slot: int, incarnation: int, topic: bytes, partition: int) -> None: ...
+    def free(self, slot: int) -> None: ...
+
+
 class SlotAssignments:
     """The slots of all topics' partitions by topic name, kept in the journal.
 
@@ -140,7 +140,10 @@ class SlotAssignments:
     must not lead to two logs in one directory.
     """
 
-    def __init__(self, directory: str, capacity: int, workers: int) -> None:
+    def __init__(
+        self, directory: str, capacity: int, workers: int, names: Names | None = None
+    ) -> None:
+        self._names = names
         self._path = os.path.join(directory, JOURNAL_NAME)
         self.capacity = capacity
         self._allocator = SlotAllocator(capacity, workers)
@@ -165,6 +168,17 @@ class SlotAssignments:
             for number, incarnation in slots.values()
         }
         self._allocator.restore(taken, seen)
+        if self._names is not None:
+            # The last controller process may have died before it wrote or freed one.
+            for number in seen.keys() - taken.keys():
+                self._names.free(number)
+        for topic, slots in self._topics.items():
+            self._show(topic, slots)
+
+    def _show(self, topic: str, slots: dict[int, Slot]) -> None:
+        if self._names is not None:
+            for partition, (number, incarnation) in slots.items():
+                self._names.name(number, incarnation, topic.encode(), partition)
 
     @property
     def free_count(self) -> int:
@@ -191,7 +205,9 @@ class SlotAssignments:
                     self._allocator.release(number)
                 raise
             have = self._topics.setdefault(topic, {})
-            have.update(zip(missing, slots, strict=True))
+            given = dict(zip(missing, slots, strict=True))
+            have.update(given)
+            self._show(topic, given)
         return {partition: have[partition] for partition in partitions}
 
     def release(self, topic: str, partitions: Iterable[int] | None = None) -> None:
@@ -219,6 +235,8 @@ class SlotAssignments:
             self._to_release[topic] = left
         for partition in partitions:
             number, _ = have.pop(partition)
+            if self._names is not None:
+                self._names.free(number)
             self._allocator.release(number)
         if not have:
             del self._topics[topic]

@@ -28,7 +28,8 @@ class KindRow(NamedTuple):
     title: in ps, logs and metrics. worker: ``module:class``, a subclass of ``workers.base.Worker``;
     empty for the supervisor. stops: its step in a shutdown; a process stops before those it
     depends on. count: how many there are. feeds: each has a request arena, and a lane to each io
-    worker, under its number among those that feed.
+    worker, under its number among those that feed. times: each records times of requests; these
+    kinds come first.
     """
 
     title: str
@@ -36,6 +37,7 @@ class KindRow(NamedTuple):
     stops: int
     count: Callable[[BrokerConfig], int] = _one
     feeds: bool = False
+    times: bool = False
 
     def load(self) -> Any:
         """Import the class."""
@@ -56,10 +58,19 @@ class ProcessKind(IntEnum):
         return kind
 
     SUPERVISOR = 0, KindRow("supervisor", "", 0)
-    CONTROLLER = 4, KindRow("controller", "kbroker.workers.controller:ControllerWorker", 5)
+    CONTROLLER = (
+        4,
+        KindRow("controller", "kbroker.workers.controller:ControllerWorker", 5, times=True),
+    )
     IO_WORKER = (
         3,
-        KindRow("io", "kbroker.workers.io.io_worker:IoWorker", 4, lambda c: c["num.io.threads"]),
+        KindRow(
+            "io",
+            "kbroker.workers.io.io_worker:IoWorker",
+            4,
+            lambda c: c["num.io.threads"],
+            times=True,
+        ),
     )
     NETWORK = (
         2,
@@ -69,6 +80,7 @@ class ProcessKind(IntEnum):
             2,
             lambda c: min(c["num.network.threads"], NETWORK_PROCESSES_MAX),
             feeds=True,
+            times=True,
         ),
     )
     ACCEPTOR = 1, KindRow("acceptor", "kbroker.workers.acceptor:AcceptorWorker", 1)

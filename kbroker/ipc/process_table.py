@@ -1,7 +1,9 @@
 """The process table: one shared row per process of the broker.
 
 The supervisor writes pid and incarnation, each process writes its own state and heartbeat; everyone
-reads. A field is one aligned int64, so a read sees an old or a new value, never a torn one.
+reads. A field is one aligned int64, so a read sees an old or a new value, never a torn one. In
+front of the rows is a head (``layouts.PROCESS_HEAD``): the table is the index of a run for programs
+that look at it.
 """
 
 from __future__ import annotations
@@ -10,10 +12,14 @@ import mmap
 import os
 import signal
 import time
+from array import array
 from typing import NamedTuple
 
+from kbroker.ipc import layouts
 from kbroker.ipc.process_kinds import ProcessKind as ProcessKind
+from kbroker.metrics.slots import ROW_CELLS
 
+HEAD_CELLS = 8
 FIELDS = 8
 # HANDED_OVER: from the controller process, when the broker's controlled shutdown has ended.
 PID, INCARNATION, STATE, HEARTBEAT_NS, CONNECTIONS, HANDED_OVER = range(6)
@@ -40,7 +46,21 @@ CONTROLLER = Address(ProcessKind.CONTROLLER, 0)
 
 def region_size(process_count: int) -> int:
     """Bytes of a region with one row for each process."""
-    return max(mmap.PAGESIZE, process_count * FIELDS * 8)
+    return max(mmap.PAGESIZE, (HEAD_CELLS + process_count * FIELDS) * 8)
+
+
+def write_head(region: mmap.mmap, process_count: int, status_bytes: int) -> None:
+    """Supervisor only, when all regions have their content: the run can be looked at from now
+    on.
+    """
+    try:
+        namespace = os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        namespace = 0
+    cells = memoryview(region).cast("q")
+    rest = layouts.LAYOUT, namespace, status_bytes, process_count, ROW_CELLS
+    cells[1 : 1 + len(rest)] = memoryview(array("q", rest))
+    cells[0] = layouts.MAGIC
 
 
 class ProcessTable:
@@ -48,7 +68,9 @@ class ProcessTable:
 
     def __init__(self, region: mmap.mmap, addresses: list[Address]) -> None:
         self.addresses = addresses
-        self._rows = {address: number * FIELDS for number, address in enumerate(addresses)}
+        self._rows = {
+            address: HEAD_CELLS + number * FIELDS for number, address in enumerate(addresses)
+        }
         self._cells = memoryview(region).cast("q")
 
     def of_kind(self, kind: ProcessKind) -> list[Address]:

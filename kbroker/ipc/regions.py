@@ -1,8 +1,10 @@
 """The memory that the processes of one broker share, created by the supervisor before it forks.
 
-Every region is a memfd. It has no name in any file system, so nothing is left behind, however a
-process dies, and only this broker's processes can reach it. Sizes are sealed, so a region cannot be
-shrunk under a reader (that would be SIGBUS). Pages cost memory only once they are touched.
+Two kinds. The tables that describe the broker have names (``named_memory``), for programs that look
+at it. What only its processes use, and the tables where names are impossible, are memfds: these
+have no name in any file system, so nothing is left behind, however a process dies, and only this
+broker's processes can reach them. Sizes of memfds are sealed, so that one cannot be shrunk under a
+reader (that would be SIGBUS), and their pages cost memory only once they are touched.
 """
 
 from __future__ import annotations
@@ -10,17 +12,22 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+from collections.abc import Callable
+from typing import NamedTuple
 
 from kbroker._ext.shared import (
     client_figures,
     group_offsets,
     log_figures,
+    partition_table,
     quota_table,
     replication_quota,
     request_times,
     session_times,
+    slot_names,
 )
 from kbroker.ipc import process_table
+from kbroker.metrics import slots
 
 # Absent from the fcntl module of Python 3.11; values of <linux/fcntl.h>.
 F_ADD_SEALS = 1033
@@ -57,6 +64,21 @@ def small_part_bytes(arena_bytes: int) -> int:
     return arena_bytes // 9
 
 
+class RegionSizes(NamedTuple):
+    """What the sizes follow from. timed_count: of processes that record times of requests, the
+    first ones. feeder_count: of processes with an arena."""
+
+    process_count: int
+    timed_count: int
+    io_worker_count: int
+    feeder_count: int
+    slot_count: int
+    arena_bytes: int
+    log_dir_count: int
+    quota_samples: int
+    status_bytes: int
+
+
 class SharedRegions:
     """All regions of one broker. They live as long as a process maps them."""
 
@@ -73,49 +95,50 @@ class SharedRegions:
         "process_table",
         "replication_quotas",
         "request_times",
+        "slot_names",
+        "status",
     )
 
     def __init__(
-        self,
-        process_count: int,
-        partition_table_bytes: int,
-        slot_count: int,
-        io_worker_count: int,
-        arena_count: int,
-        arena_bytes: int,
-        counters_bytes: int,
-        log_dir_count: int,
-        quota_samples: int,
+        self, sizes: RegionSizes, create: Callable[[str, int], mmap.mmap] | None = None
     ) -> None:
-        self.process_table = create_region(
-            "kbroker-processes", process_table.region_size(process_count)
-        )
-        self.partition_table = create_region("kbroker-partitions", partition_table_bytes)
-        self.arenas = [
-            create_region(f"kbroker-arena-{index}", arena_bytes) for index in range(arena_count)
-        ]
-        self.counters = create_region("kbroker-counters", counters_bytes)
-        self.request_times = create_region(
-            "kbroker-request-times", request_times.region_size(process_count)
-        )
-        self.client_figures = create_region(
-            "kbroker-clients", client_figures.region_size(arena_count)
-        )
-        self.group_offsets = [
-            create_region(f"kbroker-group-offsets-{index}", group_offsets.region_size())
-            for index in range(io_worker_count)
-        ]
-        self.log_figures = create_region(
-            "kbroker-log-figures", log_figures.region_size(slot_count, arena_count)
-        )
+        """create: makes the tables that describe the broker, by region and size; None: memfds.
+
+        Raises OSError.
+        """
+        table = create or memfd
+        feeders = sizes.feeder_count
+        # The first one: whoever looks at the tables begins with it.
+        self.process_table = table("processes", process_table.region_size(sizes.process_count))
+        # A JSON document, which stays as it is. ``ProcessHead`` has its length.
+        self.status = table("status", sizes.status_bytes)
+        self.partition_table = table("partitions", partition_table.region_size(sizes.slot_count))
+        self.slot_names = table("slot-names", slot_names.region_size(sizes.slot_count))
+        self.counters = table("counters", slots.region_size(sizes.process_count))
+        self.request_times = table("request-times", request_times.region_size(sizes.timed_count))
+        self.client_figures = table("clients", client_figures.region_size(feeders))
+        self.log_figures = table(
+            "log-figures", log_figures.region_size(sizes.slot_count, feeders)
+        )  # fmt: skip
         # The time of the last request of each follower's session.
-        self.follower_sessions = create_region(
-            "kbroker-follower-sessions", session_times.region_size(max(arena_count, 1))
+        self.follower_sessions = table(
+            "follower-sessions", session_times.region_size(max(feeders, 1))
         )
-        self.replication_quotas = create_region(
-            "kbroker-replication-quotas", replication_quota.region_size(quota_samples)
+        self.replication_quotas = table(
+            "replication-quotas", replication_quota.region_size(sizes.quota_samples)
         )
-        self.client_quotas = create_region("kbroker-client-quotas", quota_table.region_size())
+        self.client_quotas = table("client-quotas", quota_table.region_size())
         # A byte for each log directory, not 0 if it was left out at the start, or a write or sync
         # in it has failed.
-        self.failed_log_dirs = create_region("kbroker-log-dirs", log_dir_count)
+        self.failed_log_dirs = table("log-dirs", sizes.log_dir_count)
+        # Not tables but buffers: one side writes what the other has asked for.
+        self.arenas = [memfd(f"arena-{index}", sizes.arena_bytes) for index in range(feeders)]
+        self.group_offsets = [
+            memfd(f"group-offsets-{index}", group_offsets.region_size())
+            for index in range(sizes.io_worker_count)
+        ]
+
+
+def memfd(region: str, size: int) -> mmap.mmap:
+    """A region without a name."""
+    return create_region(f"kbroker-{region}", size)

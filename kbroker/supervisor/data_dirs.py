@@ -43,8 +43,8 @@ _LOCK_POLL_S = 0.02
 class DataDirs:
     """The usable data directories of this run, locked until ``release``.
 
-    Nothing in them is changed before ``begin``. lost: directories that are not used because they
-    are empty but were not at the last start; nothing is written there.
+    Nothing in them is changed before ``begin``. lock_fds: of the lock files. lost: directories that
+    are not used because they are empty but were not at the last start; nothing is written there.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class DataDirs:
         config: BrokerConfig,
         missing_begin_empty: bool = False,
     ) -> None:
-        self._lock_fds = lock_fds
+        self.lock_fds = lock_fds
         metas = {path: read_meta(path) for path in paths}
         self.lost = [] if missing_begin_empty else find_lost(config.log_dirs, metas)
         for path in self.lost:
@@ -173,7 +173,7 @@ class DataDirs:
         """Unlock. Children that are still exiting keep their inherited locks until they are
         gone.
         """
-        for fd in self._lock_fds:
+        for fd in self.lock_fds:
             os.close(fd)
 
 

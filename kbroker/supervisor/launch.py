@@ -18,7 +18,6 @@ from collections.abc import Mapping
 import setproctitle  # noqa: F401  imported here so that no child has to
 
 from kbroker import __version__
-from kbroker._ext.shared import partition_table
 from kbroker.clock import CONFIRMED_MS
 from kbroker.config.key import LONG_MAX
 from kbroker.config.loader import BrokerConfig
@@ -28,9 +27,18 @@ from kbroker.handlers.support.sasl_listener import check_sasl
 from kbroker.heap import freeze_for_children
 from kbroker.ipc import fdpass
 from kbroker.ipc.calls import make_readers
+from kbroker.ipc.named_memory import NamedMemory
 from kbroker.ipc.process_kinds import WORKERS, KindRow
-from kbroker.ipc.process_table import PID, READY, STATE, Address, ProcessKind, ProcessTable
-from kbroker.ipc.regions import SharedRegions, arena_size
+from kbroker.ipc.process_table import (
+    PID,
+    READY,
+    STATE,
+    Address,
+    ProcessKind,
+    ProcessTable,
+    write_head,
+)
+from kbroker.ipc.regions import RegionSizes, arena_size
 from kbroker.metrics import slots
 from kbroker.metrics.catalog import PROCESS_RESTARTS
 from kbroker.peers.secured import load_security
@@ -40,6 +48,7 @@ from kbroker.supervisor.data_dirs import DataDirs
 from kbroker.supervisor.listening import bind_listeners, bind_metrics, load_tls, shown_address
 from kbroker.supervisor.runtime_dir import RuntimeDir
 from kbroker.supervisor.service_manager import ServiceManager
+from kbroker.supervisor.shared_memory import make_regions, status_bytes
 from kbroker.supervisor.signals import SignalQueue
 from kbroker.supervisor.spawn import ForkingSystem
 from kbroker.supervisor.stored_settings import config_at_start
@@ -88,6 +97,7 @@ class Broker:
         self.runtime = RuntimeDir.create(
             config.runtime_dir, removes_base=not config.is_set("runtime.dir")
         )
+        self.named: NamedMemory | None = None
         try:
             self._share()
         except BaseException:
@@ -100,20 +110,10 @@ class Broker:
         self.listeners = bind_listeners(config)
         self.metrics_socket = bind_metrics(config)
         table_addresses = [*self.addresses, SUPERVISOR]
-        feeder_count = sum(address.kind.row.feeds for address in self.addresses)
-        io_worker_count = sum(a.kind == ProcessKind.IO_WORKER for a in self.addresses)
-        self.regions = SharedRegions(
-            process_count=len(table_addresses),
-            partition_table_bytes=partition_table.region_size(config["partition.table.slots"]),
-            slot_count=config["partition.table.slots"],
-            io_worker_count=io_worker_count,
-            arena_count=feeder_count,
-            arena_bytes=arena_size(
-                config.queued_max_request_bytes, config["socket.request.max.bytes"] + 4
-            ),
-            counters_bytes=slots.region_size(len(table_addresses)),
-            log_dir_count=len(config.log_dirs),
-            quota_samples=config["replication.quota.window.num"],
+        status = self._status(table_addresses)
+        sizes = self._region_sizes(table_addresses, len(status_bytes(status)))
+        self.regions, self.named = make_regions(
+            config, sizes, self.runtime.nonce, self.data_dirs.lock_fds
         )
         for index, path in enumerate(config.log_dirs):
             # Not locked by this broker, even if it becomes available a moment later.
@@ -123,13 +123,32 @@ class Broker:
         self.processes.started(SUPERVISOR, os.getpid())
         self.processes.set(SUPERVISOR, STATE, READY)
         self.counters = slots.Counters(self.regions.counters, len(table_addresses) - 1)
+        self.regions.status[: sizes.status_bytes] = status_bytes(status)
+        write_head(self.regions.process_table, sizes.process_count, sizes.status_bytes)
         network_count = sum(a.kind == ProcessKind.NETWORK for a in self.addresses)
         self._handoffs = [fdpass.create_pair() for _ in range(network_count)]
         self._lanes = [
-            [fdpass.create_pair() for _ in range(io_worker_count)] for _ in range(feeder_count)
+            [fdpass.create_pair() for _ in range(sizes.io_worker_count)]
+            for _ in range(sizes.feeder_count)
         ]
         self.data_dirs.begin()
-        self.runtime.write_status(self._status())
+        self.runtime.write_status(status)
+
+    def _region_sizes(self, addresses: list[Address], status_size: int) -> RegionSizes:
+        config = self.config
+        return RegionSizes(
+            process_count=len(addresses),
+            timed_count=sum(address.kind.row.times for address in addresses),
+            io_worker_count=sum(a.kind == ProcessKind.IO_WORKER for a in addresses),
+            feeder_count=sum(address.kind.row.feeds for address in addresses),
+            slot_count=config["partition.table.slots"],
+            arena_bytes=arena_size(
+                config.queued_max_request_bytes, config["socket.request.max.bytes"] + 4
+            ),
+            log_dir_count=len(config.log_dirs),
+            quota_samples=config["replication.quota.window.num"],
+            status_bytes=status_size,
+        )
 
     def _load_security(self) -> None:
         """Load what the stored settings say, or else the file alone. Raises ConfigError."""
@@ -152,7 +171,7 @@ class Broker:
         self.peer_security = load_security(config)
         self._first_config = config
 
-    def _status(self) -> dict[str, object]:
+    def _status(self, addresses: list[Address]) -> dict[str, object]:
         metrics = self.metrics_socket.getsockname()[:2] if self.metrics_socket else None
         return {
             "pid": os.getpid(),
@@ -165,8 +184,8 @@ class Broker:
             "log_dirs": self.data_dirs.paths,
             "config": self._config_path,
             "settings": masked_settings(self.config),
-            # For who looks into the shared regions (``cli.local.attached``).
-            "processes": [address.title for address in self.processes.addresses],
+            # For whoever looks at the shared regions (``cli.local.attached``).
+            "processes": [address.title for address in addresses],
             "slots": self.config["partition.table.slots"],
         }
 
@@ -191,6 +210,7 @@ class Broker:
         context.runtime_dir = self.runtime.path
         context.processes = self.processes
         context.partition_table = self.regions.partition_table
+        context.slot_names = self.regions.slot_names
         context.arenas = self.regions.arenas
         context.counters = self.regions.counters
         context.client_figures = self.regions.client_figures
@@ -220,7 +240,7 @@ class Broker:
         manager = ServiceManager(os.environ)
         signals = SignalQueue()
         system = ForkingSystem(
-            self.workers, self.context_for, signals, self.runtime.close_in_child, exit_with_parent
+            self.workers, self.context_for, signals, self._close_in_child, exit_with_parent
         )
         arbiter = Arbiter(
             self.addresses,
@@ -261,8 +281,15 @@ class Broker:
             if dropped:
                 logger.info("closed %d connections that had not reached %s", dropped, address.title)
 
+    def _close_in_child(self) -> None:
+        self.runtime.close_in_child()
+        if self.named is not None:
+            self.named.close_in_child()
+
     def close(self) -> None:
-        """Release the runtime directory and the locks."""
+        """Release the shared memory's names, the runtime directory and the locks."""
+        if self.named is not None:
+            self.named.remove()
         self.runtime.remove()
         self.data_dirs.release()
 

@@ -38,6 +38,8 @@ class RuntimeDir:
 
     def __init__(self, path: str, lock_fd: int, directory_fd: int, removes_base: bool) -> None:
         self.path = path
+        # Names this run.
+        self.nonce = os.path.basename(path).removeprefix(PREFIX)
         self._removes_base = removes_base
         self._lock_fd = lock_fd
         self._directory_fd = directory_fd

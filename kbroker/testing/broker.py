@@ -24,7 +24,9 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from kbroker.config.loader import check_name
+from kbroker.ipc.named_memory import noted_run, remove_run
 from kbroker.ipc.process_kinds import WORKERS
+from kbroker.storage.formats import LOCK_NAME
 from kbroker.testing import processes, template
 from kbroker.testing.ports import HeldPort
 from kbroker.testing.running import RunningInBlock
@@ -212,10 +214,19 @@ class Broker(RunningInBlock):
         finally:
             if self._held_port is not None:
                 self._held_port.release()
+            self._remove_shared_memory()
             if self._removes_runtime_dir:
                 shutil.rmtree(self._runtime_dir, ignore_errors=True)
             if not self._keeps_directory:
                 shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _remove_shared_memory(self) -> None:
+        """What a killed broker has left, and its next start would remove."""
+        for path in self.config["log.dirs"].split(","):
+            with suppress(OSError), open(os.path.join(path.strip(), LOCK_NAME), "rb") as file:
+                nonce = noted_run(file.fileno())
+                if nonce is not None:
+                    remove_run(nonce)
 
     # -- what a test asks
 

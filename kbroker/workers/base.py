@@ -90,6 +90,7 @@ class ProcessContext:
         "replication_quotas",
         "request_times",
         "runtime_dir",
+        "slot_names",
         "tls",
         "trusts_clock",
     )
@@ -109,10 +110,11 @@ class ProcessContext:
     processes: ProcessTable
     properties: dict[str, str]  # of the file and overrides, for plug-ins; else perhaps empty
     partition_table: mmap.mmap
+    slot_names: mmap.mmap  # see SlotNames; written by the controller process
     arenas: list[mmap.mmap]  # one a network process, by index
     counters: mmap.mmap
     client_figures: mmap.mmap  # see ClientFigures: rows for each network process
-    request_times: mmap.mmap  # see RequestTimes: a row for each process
+    request_times: mmap.mmap  # see RequestTimes: a row for each process of a kind that has them
     log_figures: mmap.mmap  # see LogFigures
     group_offsets: list[mmap.mmap]  # see ``group_offsets``; one an io worker, by index
     failed_log_dirs: mmap.mmap  # by index in log.dirs; written by io workers

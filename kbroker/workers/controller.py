@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from kbroker._ext.shared.partition_table import PartitionTable, region_size
 from kbroker._ext.shared.request_times import (
     ELECTION_ROW,
     TOTAL,
@@ -52,7 +51,7 @@ from kbroker.hosting.hosting import Hosting
 from kbroker.hosting.journal import Journal, JournalFile, Remembered
 from kbroker.hosting.publisher import Publisher
 from kbroker.hosting.room import Room
-from kbroker.hosting.slots import JOURNAL_NAME, NoFreeSlot, SlotAssignments
+from kbroker.hosting.slots import NoFreeSlot
 from kbroker.ipc import calls
 from kbroker.ipc.pending import Pending, run
 from kbroker.ipc.process_table import HANDED_OVER, Address, ProcessKind
@@ -75,6 +74,7 @@ from kbroker.workers.leaving import CLOSE_MS
 from kbroker.workers.office import InOffice, Office
 from kbroker.workers.plugged import make_policies, uses_acls
 from kbroker.workers.process_ends import await_end
+from kbroker.workers.slot_assignments import slot_assignments
 from kbroker.workers.store_start import has_all_directories, open_store
 from kbroker.workers.strays import set_strays_aside
 
@@ -106,7 +106,7 @@ class ControllerWorker(Worker):
         codec.allow_elements(ELEMENTS_PARTITIONS)
         context = self.context
         try:
-            self.slots = self._slot_assignments()
+            self.slots = slot_assignments(self.context)
             endpoints = advertised_endpoints(self.config, self._bound_ports())
             if self.config.uses_zookeeper:
                 endpoints = registered_endpoints(self.config, endpoints)
@@ -557,18 +557,6 @@ class ControllerWorker(Worker):
         """Takes times in nanoseconds, of requests to ZooKeeper or of elections."""
         me = self.processes.addresses.index(self.address)
         return partial(RequestTimes(self.context.request_times, me).note, row, TOTAL)
-
-    def _slot_assignments(self) -> SlotAssignments:
-        region, context = self.context.partition_table, self.context
-        slot_bytes = region_size(1) - region_size(0)
-        capacity = (len(region) - region_size(0)) // slot_bytes
-        journal = os.path.join(context.runtime_dir, JOURNAL_NAME)
-        if context.incarnation > 1 and not os.path.exists(journal):
-            table = PartitionTable(region, capacity)
-            if any(table.count_by_log_dir(len(self.config.log_dirs))):
-                # Slots assigned again would have two io workers write to one log.
-                raise FileNotFoundError(f"{journal} was removed while the broker was running")
-        return SlotAssignments(context.runtime_dir, capacity, self.config["num.io.threads"])
 
     def _bound_ports(self) -> dict[str, int]:
         return {listener.name: bound.getsockname()[1] for listener, bound in self.context.listeners}

@@ -6,6 +6,8 @@ import os
 import socket
 from contextlib import suppress
 
+from support.shared_names import names_of_runs, nonces_of
+
 from kbroker.testing import Broker, processes, wait_until
 
 UNIX_SOCKETS = "/proc/net/unix"
@@ -18,7 +20,7 @@ class Leftovers:
     """
 
     def __init__(self) -> None:
-        self._shared_memory = set(os.listdir("/dev/shm"))
+        self._runs: set[str] = set()
         self._pids: set[int] = set()
         self._runtime_dir = ""
         self._address = ("", 0)
@@ -26,16 +28,17 @@ class Leftovers:
     def note(self, broker: Broker) -> None:
         """Remember its processes, its address and its runtime directory."""
         self._pids |= {broker.pid, *broker.pids.values()}
+        self._runs |= nonces_of(broker)
         self._runtime_dir = str(broker.runtime_dir)
         self._address = (broker.host, broker.port)
 
     def check(self, *, killed: bool = False) -> None:
         """Raises AssertionError for anything left. killed: the supervisor could not remove the
-        runtime directory's files; the next start does.
+        runtime directory's files, or the names of shared memory; the next start does.
         """
         wait_until(lambda: not self.alive(), 5, "all processes are gone")
-        left = {name for name in os.listdir("/dev/shm") if "kbroker" in name}
-        assert left <= self._shared_memory, left
+        left = names_of_runs(self._runs)
+        assert killed or not left, left
         assert not self._is_served(), f"{self._address} still takes connections"
         # A killed process counts as gone when its first thread is; its sockets close with the last.
         wait_until(lambda: not self._bound(), 5, "all Unix sockets are gone")

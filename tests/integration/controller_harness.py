@@ -13,7 +13,7 @@ from typing import Any
 
 from support.call_documents import completed
 
-from kbroker._ext.shared import partition_table, request_times
+from kbroker._ext.shared import partition_table, request_times, slot_names
 from kbroker.cluster.image import ClusterImage
 from kbroker.config.loader import load
 from kbroker.errors import WireError
@@ -105,6 +105,7 @@ class ControllerHarness:
         context.runtime_dir = self.runtime_dir
         context.processes = self.table
         context.partition_table = create_region("test-slots", partition_table.region_size(slots))
+        context.slot_names = create_region("test-names", slot_names.region_size(slots))
         context.counters = create_region("test-counters", counters_size(len(addresses)))
         times = request_times.region_size(len(addresses))
         context.request_times = create_region("test-request-times", times)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import sys
 import time
@@ -95,8 +94,3 @@ def health(broker: Broker) -> dict[str, Any]:
     """The health document."""
     document: dict[str, Any] = json.loads(http_get(broker, "/health")[1])
     return document
-
-
-def shared_memory_names() -> set[str]:
-    """Our names in /dev/shm."""
-    return {name for name in os.listdir("/dev/shm") if "kbroker" in name}

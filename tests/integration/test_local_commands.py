@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
@@ -16,8 +17,9 @@ import pytest
 from support.all_processes import wait_until_all_serve
 
 from kbroker.cli import command
-from kbroker.cli.local.attached import AttachedBroker, broker_pids
+from kbroker.cli.local.attached import AttachedBroker
 from kbroker.cli.local.board import board, look
+from kbroker.cli.local.runs import of_process, running
 from kbroker.client import KafkaProducer, topic_admin
 from kbroker.client.cluster import Cluster
 from kbroker.client.offsets import commit
@@ -55,6 +57,10 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
     return code, captured.out, captured.err
 
 
+def attached(broker: Broker) -> AttachedBroker:
+    return AttachedBroker(of_process(broker.pid))
+
+
 def local(broker: Broker, capsys: pytest.CaptureFixture[str]) -> dict[str, list[dict[str, object]]]:
     code, out, err = run(capsys, "status", "--local", "--pid", str(broker.pid), "-o", "json")
     assert code == 0, err
@@ -65,7 +71,7 @@ def local(broker: Broker, capsys: pytest.CaptureFixture[str]) -> dict[str, list[
 def test_board_has_processes_topics_clients_and_groups(
     broker: Broker, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seen = AttachedBroker(broker.pid)
+    seen = attached(broker)
     before = look(seen)
     produce(broker, 20)
     # Processes tell of requests a few times a second.
@@ -98,13 +104,18 @@ def test_board_has_processes_topics_clients_and_groups(
 
 
 def test_attaching_changes_nothing_in_the_broker(broker: Broker) -> None:
-    """The mapping is private: whatever a reader's code would write stays in its own process."""
-    seen = AttachedBroker(broker.pid)
-    address = seen.processes.addresses[0]
+    """Whatever is opened is opened for reading, and nothing is mapped."""
+    before = set(os.listdir("/proc/self/fd"))
+    seen = attached(broker)
+    opened = set(os.listdir("/proc/self/fd")) - before
 
-    seen.processes.set(address, 5, 12345)
-
-    assert AttachedBroker(broker.pid).processes.get(address, 5) != 12345
+    assert len(opened) >= 7
+    for fd in map(int, opened):
+        if os.path.exists(f"/proc/self/fd/{fd}"):
+            assert fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+    with open("/proc/self/maps") as file:
+        assert "kbroker-" not in file.read()
+    assert seen.is_running
 
 
 def test_top_prints_a_document_for_each_round(
@@ -142,7 +153,7 @@ def test_stuck_process_is_called_that(broker: Broker) -> None:
     pid = broker.pids["io-0"]
     os.kill(pid, signal.SIGSTOP)
     try:
-        seen = AttachedBroker(broker.pid)
+        seen = attached(broker)
 
         def state() -> str:
             now = look(seen)
@@ -188,7 +199,7 @@ def test_stop_ends_a_broker_and_waits_for_its_end(
     assert (code, said) == (1, f"kbroker stop: process {other.pid}: No such process\n")
     code, _, said = run(capsys, "stop", "--pid", str(os.getpid()))
     assert (code, "is no supervisor of a kbroker" in said) == (1, True)
-    assert broker.pid in broker_pids()
+    assert broker.pid in [run.pid for run in running()]
 
 
 def test_stop_says_when_a_broker_does_not_end(capsys: pytest.CaptureFixture[str]) -> None:
@@ -205,16 +216,17 @@ def test_wrong_pid_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "top", "--pid", str(os.getpid()))
 
     assert code == 1
-    assert err == f"kbroker top: process {os.getpid()} is no supervisor of a kbroker\n"
+    said = f"process {os.getpid()} is no supervisor of a kbroker that this user may look at"
+    assert err == f"kbroker top: {said}\n"
 
 
 def test_one_of_several_brokers_is_chosen_by_pid_or_address(
     broker: Broker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two numbers of processes say nothing to whoever started two brokers."""
-    assert broker.pid in broker_pids()
+    assert broker.pid in [run.pid for run in running()]
     with Broker(command=COMMAND) as other:
-        assert {broker.pid, other.pid} <= set(broker_pids())
+        assert {broker.pid, other.pid} <= {run.pid for run in running()}
         verbs = (["top", "-n", "1"], ["bundle"], ["status", "--local"], ["stop"])
         for words in verbs:
             code, _, err = run(capsys, *words)
@@ -290,5 +302,5 @@ def test_bundle_has_everything_and_no_password(
 
 
 def broker_status(broker: Broker) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = AttachedBroker(broker.pid).status
+    found: dict[str, dict[str, str]] = attached(broker).status
     return found

@@ -20,12 +20,12 @@ from process_harness import (
     double_broker,
     fastest_stop,
     health,
-    shared_memory_names,
     tell,
 )
 from support.all_processes import wait_until_all_serve
 from support.pace import hold
 from support.sanitizer import TIME_FACTOR
+from support.shared_names import names_of, names_of_runs
 
 from kbroker.testing import Broker, BrokerFailed, processes, wait_until
 
@@ -273,7 +273,7 @@ def test_quit_signal_prints_all_stacks_and_stops_nothing(broker: Broker) -> None
 
 
 def test_killed_supervisor_takes_children_along_and_next_start_sweeps(broker: Broker) -> None:
-    names_before = shared_memory_names()
+    names_before = names_of(broker)
     pids = list(broker.pids.values())
 
     broker.kill_all()
@@ -283,7 +283,9 @@ def test_killed_supervisor_takes_children_along_and_next_start_sweeps(broker: Br
     assert not any(map(processes.exists, pids))
     assert len(left_behind) == 1
     assert left_behind[0] not in os.listdir(broker.runtime_dir)
-    assert shared_memory_names() == names_before
+    assert names_before
+    assert not names_before & names_of(broker)
+    assert not names_of_runs({name.partition(".")[0] for name in names_before})
     assert not (broker.data_dir / MARKER).exists()
     assert serves(broker)
 

@@ -9,21 +9,11 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from kbroker._ext.shared.client_figures import read_clients
-from kbroker._ext.shared.log_figures import LogFigures
-from kbroker._ext.shared.partition_table import LEADER, ONLINE, PartitionTable
+import numpy as np
+
+from kbroker._ext.shared.partition_table import LEADER, ONLINE
 from kbroker.cli.local.attached import AttachedBroker
-from kbroker.ipc.process_table import (
-    CONNECTIONS,
-    HEARTBEAT_NS,
-    PID,
-    READY,
-    STARTING,
-    STATE,
-    STOPPING,
-    Address,
-    ProcessKind,
-)
+from kbroker.ipc.process_table import READY, STARTING, STOPPING, Address, ProcessKind
 from kbroker.metrics import catalog
 from kbroker.protocol.api import ApiKey, title
 from kbroker.workers.exporter.processes import Usage, usage_of
@@ -32,9 +22,6 @@ STATES = {STARTING: "starting", READY: "ready", STOPPING: "stopping"}
 # A process writes a heartbeat four times a second.
 STUCK_MS = 5_000
 IDLE = {ProcessKind.NETWORK: catalog.NETWORK_IDLE, ProcessKind.IO_WORKER: catalog.IO_IDLE}
-# In the rows of ``LogFigures``.
-MESSAGES_IN, BYTES_IN, SEALED_BYTES, BYTES_OUT, FOLLOWER_BYTES = 0, 1, 6, 7, 8
-
 ClientKey = tuple[str, str, str]  # client id, software, listener
 
 
@@ -53,6 +40,7 @@ class Look(NamedTuple):
     """Totals at one time."""
 
     at_ns: int
+    processes: Mapping[Address, Any]  # ``ProcessRow``
     usages: Mapping[Address, Usage | None]
     idle_ns: Mapping[Address, int]
     requests: list[int]  # by API key
@@ -61,61 +49,78 @@ class Look(NamedTuple):
 
 
 def look(broker: AttachedBroker) -> Look:
-    """What shared memory says now."""
-    processes = broker.processes
-    requests = [
-        sum(counters.get(catalog.REQUESTS, key) for counters in broker.counters.values())
-        for key in range(catalog.API_WIDTH)
-    ]
+    """What shared memory says now. Raises Failed."""
+    processes, counters = broker.processes(), broker.counters()
+    requests = counters[:, catalog.REQUESTS.index : catalog.REQUESTS.index + catalog.API_WIDTH]
+    usages: dict[Address, Usage | None] = dict.fromkeys(processes)
+    if broker.run.sees_processes:
+        usages = {one: usage_of(int(row["pid"])) for one, row in processes.items()}
     return Look(
         time.monotonic_ns(),
-        {one: usage_of(processes.get(one, PID)) for one in processes.addresses},
-        {one: c.get(IDLE[one.kind]) for one, c in broker.counters.items() if one.kind in IDLE},
-        requests,
+        processes,
+        usages,
+        {
+            one: int(cells[IDLE[one.kind].index])
+            for one, cells in zip(broker.addresses, counters, strict=True)
+            if one.kind in IDLE
+        },
+        requests.sum(axis=0).tolist(),
         _topics(broker),
         _clients(broker),
     )
 
 
 def _topics(broker: AttachedBroker) -> dict[str, Topic]:
-    capacity = broker.status["slots"]
-    networks = len(broker.processes.of_kind(ProcessKind.NETWORK))
-    table = PartitionTable(broker.region("partitions"), capacity)
-    figures = LogFigures(broker.region("log-figures"), capacity, networks)
-    found = {}
-    for name, slots in broker.slots().items():
-        count = leads = messages = bytes_in = bytes_out = size = 0
-        for number, incarnation in slots.values():
-            slot = table.read(number)
-            if slot is None or slot["state"] != ONLINE or slot["slot_incarnation"] != incarnation:
-                continue
-            row = figures.get(number, incarnation)
-            count += 1
-            leads += slot["role"] == LEADER
-            messages += row[MESSAGES_IN]
-            bytes_in += row[BYTES_IN]
-            bytes_out += row[BYTES_OUT] + row[FOLLOWER_BYTES]
-            size += row[SEALED_BYTES] + slot["log_end"][2]
-        found[name] = Topic(count, leads, messages, bytes_in, bytes_out, size)
-    return found
+    found: dict[bytes, list[int]] = {}
+    for names, slots, is_good, written, reads in broker.replicas():
+        incarnation = names["slot_incarnation"]
+        data = slots["data"]
+        counts = is_good & (data["state"] == ONLINE)
+        # A row of another incarnation has the figures of another replica.
+        of_writer = written["incarnation"] == incarnation
+        bytes_out = np.zeros(len(names), np.int64)
+        for read in reads:
+            mine = read["incarnation"] == incarnation
+            bytes_out += (read["bytes_out"] + read["bytes_to_followers"]) * mine
+        columns = (
+            np.ones(len(names), np.int64),
+            data["role"] == LEADER,
+            written["messages_in"] * of_writer,
+            written["bytes_in"] * of_writer,
+            bytes_out,
+            written["sealed_bytes"] * of_writer + data["log_end"]["position"],
+        )
+        topics, numbers = np.unique(names["topic"], return_inverse=True)
+        sums = np.zeros((len(columns), len(topics)), np.int64)
+        for column, of_topic in zip(columns, sums, strict=True):
+            np.add.at(of_topic, numbers, column * counts)
+        for topic, more in zip(topics.tolist(), sums.T.tolist(), strict=True):
+            so_far = found.setdefault(topic, [0] * len(columns))
+            found[topic] = [one + other for one, other in zip(so_far, more, strict=True)]
+    return {name.decode("utf-8", "replace"): Topic(*sums) for name, sums in found.items()}
 
 
 def _clients(broker: AttachedBroker) -> dict[ClientKey, list[int]]:
-    networks = len(broker.processes.of_kind(ProcessKind.NETWORK))
     found: dict[ClientKey, list[int]] = {}
-    for _, listener, client_id, name, version, *counts in read_clients(
-        broker.region("clients"), networks
-    ):
-        texts = [text.decode("utf-8", "replace") for text in (client_id, name, version)]
+    for row in broker.clients():
+        listener = int(row["listener"])
+        client_id, name, version = (
+            bytes(row[key])[: row[size]].decode("utf-8", "replace")
+            for key, size in (
+                ("client_id", "client_id_size"),
+                ("name", "name_size"),
+                ("software_version", "version_size"),
+            )
+        )
         known = 0 <= listener < len(broker.listeners)
         key = (
-            texts[0] if known else "(others)",
-            " ".join(texts[1:]).strip(),
+            client_id if known else "(others)",
+            f"{name} {version}".strip(),
             broker.listeners[listener] if known else "",
         )
         sums = found.setdefault(key, [0, 0, 0, 0])
-        for at, count in enumerate(counts):
-            sums[at] += count
+        for at, count in enumerate(("connections", "requests", "bytes_in", "bytes_out")):
+            sums[at] += int(row[count])
     return found
 
 
@@ -175,13 +180,14 @@ def board(broker: AttachedBroker, before: Look, now: Look) -> dict[str, Any]:
             "cluster_id": broker.status["cluster_id"],
             "version": broker.status["version"],
             "pid": broker.pid,
+            "user": broker.run.user or None,
             "bootstrap": broker.status["bootstrap"],
             "log_dirs": broker.status["log_dirs"],
             "seconds": round(seconds, 2),
         },
         "processes": [
             _process(broker, address, before, now, seconds)
-            for address in broker.processes.addresses
+            for address in broker.addresses
         ],
         "topics": topics,
         "clients": clients,
@@ -192,31 +198,34 @@ def board(broker: AttachedBroker, before: Look, now: Look) -> dict[str, Any]:
 def _process(
     broker: AttachedBroker, address: Address, before: Look, now: Look, seconds: float
 ) -> dict[str, Any]:
-    table = broker.processes
+    process = now.processes[address]
     is_supervisor = address.kind == ProcessKind.SUPERVISOR
-    age_ms = (now.at_ns - table.get(address, HEARTBEAT_NS)) // 1_000_000
-    state = STATES.get(table.get(address, STATE), "?")
+    age_ms = max(0, now.at_ns - int(process["heartbeat_ns"])) // 1_000_000
+    state = STATES.get(int(process["state"]), "?")
     usage, earlier = now.usages[address], before.usages[address]
-    if usage is None:
+    is_heard = broker.is_running if is_supervisor else age_ms <= STUCK_MS
+    # Where its user's processes cannot be seen, it is gone when nothing is heard of it.
+    if usage is None and not (is_heard and not broker.run.can_see_all):
         state = "gone"
-    elif not is_supervisor and state == "ready" and age_ms > STUCK_MS:
+    elif not is_supervisor and state == "ready" and not is_heard:
         state = "stuck"
     row: dict[str, Any] = {
         "process": "supervisor" if is_supervisor else address.title,
-        "pid": table.get(address, PID),
+        "pid": int(process["pid"]),
         "state": state,
-        "restarts": max(0, table.incarnation(address) - 1),
+        "restarts": max(0, int(process["incarnation"]) - 1),
         "heartbeat_ms": None if is_supervisor else age_ms,
         "cpu_percent": None,
         "idle_percent": None,
         "memory_bytes": None,
         "descriptors": None,
         "connections": (
-            table.get(address, CONNECTIONS) if address.kind == ProcessKind.NETWORK else None
+            int(process["connections"]) if address.kind == ProcessKind.NETWORK else None
         ),
     }
     if usage is not None:
-        row["memory_bytes"], row["descriptors"] = usage.resident, usage.descriptors
+        row["memory_bytes"] = usage.resident
+        row["descriptors"] = usage.descriptors if usage.descriptors >= 0 else None
         if earlier is not None:
             row["cpu_percent"] = round(max(0.0, usage.cpu_s - earlier.cpu_s) / seconds * 100, 1)
     if address in now.idle_ns and seconds >= 0.5:

@@ -5,47 +5,52 @@ or address.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import socket
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.cli.arguments import Failed, Usage
-from kbroker.cli.local.attached import AttachedBroker, broker_pids, runtime_dir_of
-from kbroker.supervisor.runtime_dir import STATUS_NAME
+from kbroker.cli.local.runs import Run, left_behind, of_process, running
+from kbroker.wording import shown
 
+if TYPE_CHECKING:
+    from kbroker.cli.local.attached import AttachedBroker
+
+NO_BROKER = (
+    "no broker of this user runs on this machine; another user's can be seen by root, and where "
+    "shared.memory.mode or shared.memory.group allow it"
+)
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class _Found(NamedTuple):
     """addresses: (host, port), with ``localhost`` for all names of this machine."""
 
-    pid: int
+    run: Run
     text: str
     addresses: frozenset[tuple[str, int]]
 
 
 def chosen_broker(found: argparse.Namespace) -> AttachedBroker:
     """The broker that the arguments of ``add_choice`` name. Raises Usage, Failed."""
-    return AttachedBroker(chosen_pid(found))
+    from kbroker.cli.local.attached import AttachedBroker
+
+    return AttachedBroker(chosen_run(found))
 
 
-def chosen_pid(found: argparse.Namespace) -> int:
-    """The supervisor of that broker, which may be of another version. Raises Usage, Failed."""
+def chosen_run(found: argparse.Namespace) -> Run:
+    """That broker, which may be of another version. Raises Usage, Failed."""
     if found.pid is not None:
-        return int(found.pid)
-    brokers = [_found(pid) for pid in broker_pids()]
+        return of_process(found.pid)
+    brokers = [_found(run) for run in running()]
     if not brokers:
-        raise Failed(
-            "no broker of this user runs on this machine; another user's can be seen by root"
-        )
+        raise Failed("\n".join((NO_BROKER, *left_behind())))
     if found.address is None:
         if len(brokers) > 1:
             raise Usage(
                 f"several brokers run here; choose one with --pid or --address: {_listed(brokers)}"
             )
-        return brokers[0].pid
+        return brokers[0].run
     meant = [each for each in brokers if _listens(each, found.address)]
     if not meant:
         raise Failed(f"no broker here has the address {_text(found.address)}: {_listed(brokers)}")
@@ -54,7 +59,7 @@ def chosen_pid(found: argparse.Namespace) -> int:
             f"several brokers here have the address {_text(found.address)}; choose one with "
             f"--pid: {_listed(meant)}"
         )
-    return meant[0].pid
+    return meant[0].run
 
 
 def _listed(brokers: Iterable[_Found]) -> str:
@@ -86,25 +91,16 @@ def _host(text: str) -> str:
     return _LOOPBACK[0] if name in (*_LOOPBACK, socket.gethostname().lower()) else name
 
 
-def _found(pid: int) -> _Found:
-    status = _status(pid)
-    shown = list(status.get("listeners", {}).values())
-    advertised = status.get("settings", {}).get("advertised.listeners") or ""
+def _found(run: Run) -> _Found:
+    status = run.status
+    listening = list(status["listeners"].values())
+    advertised = str(status["settings"].get("advertised.listeners") or "")
     addresses = set()
-    for text in (*shown, *advertised.split(",")):
+    for text in (*listening, *advertised.split(",")):
         try:
             addresses.add(parsed_address(text.strip()))
         except argparse.ArgumentTypeError:
             continue
-    words = [str(pid), *shown, *status.get("log_dirs", ())]
-    return _Found(pid, " ".join(words), frozenset(addresses))
-
-
-def _status(pid: int) -> Mapping[str, Any]:
-    """What the supervisor has written into ``broker.json``; nothing if it cannot be read."""
-    try:
-        with open(os.path.join(runtime_dir_of(pid), STATUS_NAME), encoding="utf-8") as file:
-            found = json.load(file)
-    except (OSError, KeyError, ValueError):
-        return {}  # it is about to end
-    return found if isinstance(found, dict) else {}
+    of_user = (f"of user {run.user}",) if run.user else ()
+    words = [str(run.pid), *listening, *status["log_dirs"], *of_user]
+    return _Found(run, shown(" ".join(words)), frozenset(addresses))

@@ -23,7 +23,10 @@ def exporter_text(broker: AttachedBroker, path: str, of_failure: bool = False) -
     if address is None:
         return None
     host, _, port = address.rpartition(":")
-    connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=TIMEOUT_S)
+    try:
+        connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=TIMEOUT_S)
+    except (ValueError, http.client.HTTPException):
+        return None
     try:
         connection.request("GET", path)
         response = connection.getresponse()

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kbroker.cli.arguments import table_text
+from kbroker.wording import shown
 
 # Section -> its columns: key in a row -> heading.
 COLUMNS: Mapping[str, Mapping[str, str]] = {
@@ -53,6 +54,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
 _UNITS = ("", "K", "M", "G", "T", "P")
 # Cells that are numbers of bytes, also per second.
 _OF_BYTES = frozenset({"memory_bytes", "bytes", "bytes_in_per_s", "bytes_out_per_s"})
+HEADING_MAX = 2_000
 NO_GROUPS = "GROUP: the exporter does not answer"
 
 
@@ -75,9 +77,11 @@ def _cells(row: Mapping[str, Any]) -> dict[str, Any]:
 def heading(board: Mapping[str, Any]) -> str:
     """One line about the broker as a whole."""
     broker = board["broker"]
-    return (
+    of_user = f" of user {broker['user']}" if broker["user"] else ""
+    return shown(
         f"broker {broker['broker_id']} of cluster {broker['cluster_id'] or '-'}, kbroker "
-        f"{broker['version']}, pid {broker['pid']}, {broker['bootstrap']}"
+        f"{broker['version']}, pid {broker['pid']}{of_user}, {broker['bootstrap']}",
+        HEADING_MAX,
     )
 
 

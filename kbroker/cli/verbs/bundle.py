@@ -91,7 +91,7 @@ def _members(broker: AttachedBroker, log: str | None) -> Iterator[tuple[str, Cal
     yield "broker.json", lambda: _document(broker.status)
     yield "board.json", lambda: _document(_board(broker))
     yield "processes.txt", lambda: _processes(broker)
-    yield "log.txt", lambda: log_text(broker.pid, log)
+    yield "log.txt", lambda: log_text(broker.pid if broker.run.sees_processes else 0, log)
     yield "directories.txt", lambda: _directories(broker)
     yield "nodes.txt", lambda: _nodes(broker)
     for path in PATHS:
@@ -115,7 +115,17 @@ def _versions() -> str:
     from kbroker import __version__
 
     packages = {}
-    for name in ("pyzmq", "kazoo", "zstandard", "lz4", "cramjam", "google-crc32c", "cryptography"):
+    for name in (
+        "pyzmq",
+        "kazoo",
+        "zstandard",
+        "lz4",
+        "cramjam",
+        "google-crc32c",
+        "cryptography",
+        "posix_ipc",
+        "numpy",
+    ):
         try:
             packages[name] = version(name)
         except PackageNotFoundError:
@@ -144,11 +154,11 @@ def _board(broker: AttachedBroker) -> dict[str, object]:
 
 def _processes(broker: AttachedBroker) -> str:
     """What the kernel says of each process, and where it waits."""
-    from kbroker.ipc.process_table import PID
-
+    if not broker.run.sees_processes:
+        raise OSError("the broker runs in another container")
     lines = []
-    for address in broker.processes.addresses:
-        pid = broker.processes.get(address, PID)
+    for address, row in broker.processes().items():
+        pid = int(row["pid"])
         lines.append(f"== {address.title} {pid}")
         try:
             with open(f"/proc/{pid}/status", encoding="utf-8") as file:
@@ -162,7 +172,12 @@ def _processes(broker: AttachedBroker) -> str:
 
 
 def log_text(pid: int, given: str | None) -> str:
-    """The end of the log: of the given file, of the one that stderr is, or of the journal."""
+    """The end of the log: of the given file, of the one that stderr is, or of the journal.
+
+    pid: 0 if it means nothing here.
+    """
+    if not (given or pid):
+        raise OSError("the broker runs in another container; give its log with --log")
     target = given or os.readlink(f"/proc/{pid}/fd/2")
     if given or os.path.isfile(target):
         with open(target, "rb") as file:

@@ -40,18 +40,18 @@ def _seconds(text: str) -> float:
 
 
 def _stop(found: argparse.Namespace) -> None:
-    from kbroker.cli.local.attached import broker_pids
-    from kbroker.cli.local.choice import chosen_pid
+    from kbroker.cli.local.choice import chosen_run
 
-    pid = chosen_pid(found)
+    run = chosen_run(found)
+    pid = run.pid
     try:
         # The number may become another process's, the descriptor does not.
         process = os.pidfd_open(pid)
     except OSError as error:
         raise Failed(f"process {pid}: {error.strerror}") from error
     try:
-        if pid not in broker_pids():
-            raise Failed(f"process {pid} is no supervisor of a kbroker of this user")
+        if not run.is_of_process():
+            raise Failed(f"the broker {pid} is another user's, runs in another container, or ended")
         signal.pidfd_send_signal(process, signal.SIGTERM)
         if not select.select([process], [], [], found.wait)[0]:
             raise Failed(

@@ -14,7 +14,9 @@ from kbroker.cli.arguments import FORMATS, Action, printed_document
 
 _EPILOG = """\
 It looks into the memory that the broker's processes share, and asks them nothing, so it works while
-the broker is stuck. Only groups are asked of the exporter. q ends it.
+the broker is stuck. Only groups are asked of the exporter. q ends it. Another user needs the group
+of shared.memory.group, another container the broker's /dev/shm. What a killed broker has left there
+is named.
 
 A process is "stuck" if it says that it serves, but has not shown a sign of life for five seconds.
 In other output than a terminal, each round is printed below the last one."""
@@ -90,9 +92,12 @@ def _top(found: argparse.Namespace) -> None:
     from kbroker.cli.local.board import board, look
     from kbroker.cli.local.choice import chosen_broker
     from kbroker.cli.local.groups import groups
+    from kbroker.cli.local.runs import left_behind
     from kbroker.cli.local.tables import board_text
 
     broker = chosen_broker(found)
+    for line in left_behind():
+        print(line, file=sys.stderr)
     rounds, before = 0, look(broker)
     with _screen(found.output) as screen:
         screen.wait(min(found.delay, 0.5))

@@ -118,8 +118,20 @@ KBROKER_S_OWN = (
             "waits on, unless unclean.leader.election.enable is set."),
     Key("partition.table.slots", INT, 16_384, LOW, low=1, high=1048576,
         doc=
-            "Maximum number of replicas on this broker. Each has a fixed slot in shared memory, "
-            "which takes memory only when it is used."),
+            "Maximum number of replicas on this broker. Each has a fixed slot in shared memory: "
+            "0.5 KiB, and 64 bytes more for each network process."),
+    Key("shared.memory.mode", STRING, None, LOW, one_of=("0600", "0640", "0644"),
+        doc=
+            "Who may look at this broker through /dev/shm with kbroker top, status --local and "
+            "bundle: its user alone (0600), a group as well (0640), or every user of the machine "
+            "(0644). They see settings without passwords, names of topics and clients, and "
+            "figures, but no records. Unset means 0640 if shared.memory.group is set, or else "
+            "0600."),
+    Key("shared.memory.group", STRING, None, LOW,
+        doc=
+            "The group, by name or number, of the shared memory in /dev/shm, for a user who "
+            "monitors this broker. The broker's user must be in it. Unset means the broker's own "
+            "group."),
     Key("worker.restart.backoff.ms", INT, 100, LOW, low=1,
         doc=
             "Delay before a process that died is restarted; it doubles while the process keeps "

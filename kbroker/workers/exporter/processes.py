@@ -23,7 +23,8 @@ DISK_WRITTEN = Bean(
 
 
 class Usage(NamedTuple):
-    """Of one process. The last three are totals. disk: -1 where it cannot be read."""
+    """Of one process. The last three are totals. descriptors, disk: -1 where this user may not
+    read it."""
 
     descriptors: int
     resident: int
@@ -78,7 +79,11 @@ class ProcessFigures:
         tags = {address: Tags(("process", address.title)) for address in usages}
         yield from plain_lines(
             "kbroker_process_open_fds", "gauge", "Open file descriptors of a process.",
-            ((tags[address], usage.descriptors) for address, usage in usages.items()),
+            (
+                (tags[address], usage.descriptors)
+                for address, usage in usages.items()
+                if usage.descriptors >= 0
+            ),
         )  # fmt: skip
         yield from plain_lines(
             "kbroker_process_resident_memory_bytes", "gauge",
@@ -91,7 +96,7 @@ class ProcessFigures:
         )  # fmt: skip
         yield from plain_lines(
             "process_open_fds", "gauge", "Open file descriptors of all processes.",
-            [(NO_TAGS, sum(usage.descriptors for usage in usages.values()))],
+            [(NO_TAGS, sum(max(0, usage.descriptors) for usage in usages.values()))],
         )  # fmt: skip
         yield from plain_lines(
             "process_cpu_seconds_total", "counter", "CPU time of all processes.",
@@ -106,7 +111,12 @@ def usage_of(pid: int) -> Usage | None:
             fields = file.read().rpartition(")")[2].split()
         with open(f"/proc/{pid}/statm") as file:
             resident = int(file.read().split()[1]) * PAGE
+    except OSError:
+        return None
+    try:
         descriptors = len(os.listdir(f"/proc/{pid}/fd"))
+    except PermissionError:
+        descriptors = -1  # another user's
     except OSError:
         return None
     cpu_s = (int(fields[USER_TIME]) + int(fields[SYSTEM_TIME])) / TICKS

@@ -59,7 +59,8 @@ def make_figures(
         uses_zookeeper=config.uses_zookeeper,
         is_serving=lambda: all(map(worker.processes.is_ready, addresses)),
     )
-    requests = RequestFigures(TimesView(context.request_times, len(addresses)), clock, *samples)
+    timed = sum(address.kind.row.times for address in addresses)
+    requests = RequestFigures(TimesView(context.request_times, timed), clock, *samples)
     table = PartitionTable(context.partition_table, config["partition.table.slots"])
     partitions = PartitionFigures(
         image,

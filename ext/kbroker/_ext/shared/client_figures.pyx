@@ -20,6 +20,7 @@ from kbroker._ext.base.atomics cimport (
     kb_store_release_u32,
 )
 from kbroker._ext.base.buffers cimport region_bytes
+from kbroker._ext.shared.layouts cimport CLIENT_ID_BYTES, SOFTWARE_NAME_BYTES, SOFTWARE_VERSION_BYTES
 
 ROWS = CLIENT_ROWS
 

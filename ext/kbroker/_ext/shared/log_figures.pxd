@@ -1,32 +1,8 @@
 # What passes through each partition, counted in shared memory by slot. See log_figures.pyx.
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
+from kbroker._ext.shared.layouts cimport Read, Written
 from kbroker._ext.shared.partition_table cimport PartitionTable
-
-
-# Written by the io worker that owns the slot.
-cdef struct Written:
-    uint32_t incarnation        # of the slot, as of the numbers
-    uint32_t segments           # of the log now
-    int64_t messages_in
-    int64_t bytes_in
-    int64_t produces
-    int64_t failed_produces
-    int64_t bytes_rejected
-    int64_t sealed_bytes        # of the log now, without its active segment
-    uint32_t segment_version    # of the slot, when these two were right
-    uint32_t behind             # the leader by one less so many committed records; 0: it is not being copied
-
-
-# Written by one network process.
-cdef struct Read:
-    uint32_t incarnation
-    uint32_t unused
-    int64_t bytes_out           # to consumers
-    int64_t bytes_to_followers
-    int64_t fetches
-    int64_t failed_fetches
-    int64_t more[3]
 
 
 cdef class LogFigures:

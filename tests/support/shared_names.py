@@ -1,0 +1,28 @@
+"""The names in /dev/shm of one broker; others on this machine have their own."""
+
+from __future__ import annotations
+
+from kbroker.ipc.named_memory import named_runs, noted_run
+from kbroker.testing import Broker
+
+
+def nonces_of(broker: Broker) -> set[str]:
+    """Of its run, or of the last one if it does not run."""
+    found = set()
+    for path in broker.config["log.dirs"].split(","):
+        try:
+            with open(f"{path.strip()}/.lock", "rb") as file:
+                found.add(noted_run(file.fileno()))
+        except OSError:
+            continue  # a directory that cannot be used
+    return {nonce for nonce in found if nonce}
+
+
+def names_of(broker: Broker) -> set[str]:
+    """The names that its last run has, or has left."""
+    return names_of_runs(nonces_of(broker))
+
+
+def names_of_runs(nonces: set[str]) -> set[str]:
+    runs = named_runs()
+    return {f"{nonce}.{region}" for nonce in nonces for region in runs.get(nonce, ())}
