@@ -36,6 +36,9 @@ from kbroker.security.sasl.scram import (
 
 # BOUND: users per call, so that a large request does not block the controller process.
 CALL_USERS_MAX = 100
+# A user's name is part of a path in the store, where these mean something else.
+NO_PATHS = (".", "..")
+NO_PATH = "Username must not be '.' or '..'"
 NO_PASSWORD = "Password must not be empty"
 NO_NAME = "Username must not be empty"
 LONG_NAME = f"Username must not have more than {USER_NAME_MAX} characters"
@@ -164,6 +167,8 @@ async def rejections(
             errors[entry.name] = unacceptable("Too many iterations")
         elif len(entry.name) > USER_NAME_MAX:
             errors[entry.name] = unacceptable(LONG_NAME)
+        elif entry.name in NO_PATHS:
+            errors[entry.name] = unacceptable(NO_PATH)
         elif await is_empty(ctx, entry):
             errors[entry.name] = unacceptable(NO_PASSWORD)
     seen: set[tuple[str, int]] = set()

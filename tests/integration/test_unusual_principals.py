@@ -7,14 +7,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fault.wire_client import WireClient
+from fault.wire_client import WireClient, batch_of
 from hostile_harness import MIB, nothing_dies
+from process_harness import http_get
 from support.acl_requests import acl
 from support.acl_requests import create as create_acls
 from support.secured import SecuredClient, Site, address_of
 from support.subjects import pem_of
 
 from kbroker.errors import ErrorCode
+from kbroker.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
+from kbroker.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+)
 from kbroker.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from kbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.protocol.messages.heartbeat import HeartbeatRequest
@@ -98,6 +103,42 @@ def test_client_without_a_subject_is_served_by_every_coordinator(
     assert joined.error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert beat.error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert (token.error_code, token.principal_type, token.principal_name) == (0, "User", "")
+
+
+NAMES = ["", ":", "a:b", "\0", "<default>", "%", "/", "..", "*", '"', "\\", "\r\n", "\u202e",
+         "{}", ",=", "x" * 32_767, "ä" * 16_000, "\U0001f600"]  # fmt: skip
+
+
+def test_names_of_any_kind_end_no_process_and_no_scrape(broker: Broker) -> None:
+    """As client id, group, user of a quota and of SCRAM; /metrics and /quotas show them."""
+    quotas, users = AlterClientQuotasRequest, AlterUserScramCredentialsRequest
+    commit = OffsetCommitRequest
+    for name in NAMES:
+        part = commit.OffsetCommitRequestPartition(committed_offset=1)
+        topic = commit.OffsetCommitRequestTopic(name="t", partitions=[part])
+        entries = [
+            quotas.EntryData(
+                entity=[quotas.EntityData(entity_type=kind, entity_name=name)],
+                ops=[quotas.OpData(key="producer_byte_rate", value=1e9)],
+            )
+            for kind in ("user", "client-id")
+        ]
+        user = users.ScramCredentialUpsertion(
+            name=name, mechanism=1, iterations=4096, salt=b"s", salted_password=b"p" * 32
+        )
+        with (
+            nothing_dies(broker, 64 * MIB),
+            WireClient((broker.host, broker.port), client_id=name) as client,
+        ):
+            client.produce("t", {0: batch_of([b"x"])})
+            client.call(commit(group_id=name, topics=[topic]), 2)
+            client.call(quotas(entries=entries), 1)
+            (kept,) = client.call(users(upsertions=[user]), 0).results
+            client.produce("t", {0: batch_of([b"x"])})
+        assert kept.error_code in (0, ErrorCode.UNACCEPTABLE_CREDENTIAL), ascii(name)[:20]
+    with nothing_dies(broker, 64 * MIB):
+        for path in ("/metrics", "/jmx", "/groups", "/quotas"):
+            assert http_get(broker, path)[0] == 200
 
 
 def test_client_whose_subject_is_longer_than_any_name_is_refused(

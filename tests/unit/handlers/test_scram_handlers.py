@@ -127,6 +127,7 @@ def test_other_configs_of_the_user_stay(process: NetworkProcess, store: Store) -
         ([upsertion("a", 0)], 33, "Unknown SCRAM mechanism"),
         ([upsertion("a", 3)], 33, "Unknown SCRAM mechanism"),
         ([upsertion("")], 93, "Username must not be empty"),
+        ([upsertion("..")], 93, "Username must not be '.' or '..'"),
         ([upsertion("a", password="")], 93, "Password must not be empty"),
         ([upsertion("a", 2, password="")], 93, "Password must not be empty"),
         ([upsertion("x" * 1025)], 93, "Username must not have more than 1024 characters"),
