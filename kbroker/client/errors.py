@@ -265,6 +265,20 @@ class SerializationFailed(ClientError, ValueError):
     code = ErrorCode(42)
 
 
+class UnsupportedHost(ClientError):
+    """The program has replaced the threads of Python. library: by which. instead: what to call."""
+
+    def __init__(self, library: str, instead: str) -> None:
+        self.library, self.instead = library, instead
+        super().__init__(
+            f"{library} has replaced Python's threads, which this client needs: call {instead}, or "
+            "use the client in a process of its own"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.library, self.instead)
+
+
 class ClientClosed(ClientError):
     """The client is closed, or is a copy in a forked process."""
 

@@ -8,6 +8,7 @@ wait for it.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from kbroker.client import transactions
 from kbroker.client.cluster import NO_TOPIC_ID, Cluster
 from kbroker.client.connection import Connection, Pending
 from kbroker.client.errors import (
+    ClientClosed,
     ClientError,
     ConnectionLost,
     RejectedError,
@@ -154,6 +156,7 @@ class BatchProducer(FlushedAtEnd):
         self._transactional_id = identity.transactional_id if identity else transactional_id
         self._transaction_timeout_ms = transaction_timeout_ms
         self._identity = identity
+        self._pid = os.getpid()
         self._open = False  # a transaction
         self._told = False  # brokers may know of it
         self._partitions: dict[TopicPartition, _Partition] = {}
@@ -193,6 +196,7 @@ class BatchProducer(FlushedAtEnd):
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
         """Commit a group's offsets within the transaction; see ``transactions.commit_offsets``."""
+        self._check_process()
         assert self._open, "there is no transaction"
         self._told = True
         transactions.commit_offsets(self.cluster, self.identity, group, offsets)
@@ -203,6 +207,7 @@ class BatchProducer(FlushedAtEnd):
         Raises RejectedError, PRODUCER_FENCED, when somebody else has the id by now, whose
         transaction is left alone.
         """
+        self._check_process()
         assert self._open, "there is no transaction"
         if not self._told and self._error is None:
             self._open = False  # the coordinator does not know it
@@ -322,7 +327,14 @@ class BatchProducer(FlushedAtEnd):
             self.cluster.give_back(leader, node.connection)
         self._nodes.clear()
 
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():
+            raise ClientClosed(
+                "the producer belongs to the process that created it: create one after the fork"
+            )
+
     def _raise(self) -> None:
+        self._check_process()
         if self._error is not None:
             raise self._error
 

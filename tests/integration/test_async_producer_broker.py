@@ -191,3 +191,39 @@ def test_transactions_commit_at_the_end_of_a_block_and_abort_on_errors(broker, c
 
     run(broker, body, transactional_id="aio")
     assert asyncio.run(asyncio.wait_for(read(), WAIT_S)) == [b"1", b"3", b"4"]
+
+
+def test_a_transaction_that_is_cancelled_anywhere_makes_way_for_the_next_one(broker, cluster):
+    """Once or twice, at each of its awaits; only what was committed counts."""
+
+    async def block(producer: AsyncKafkaProducer, value: bytes) -> None:
+        async with producer.transaction():
+            await producer.send_and_wait("cancelled", value, partition=0)
+
+    async def body(producer: AsyncKafkaProducer) -> None:
+        await producer.init_transactions()
+        for n in range(40):
+            task = asyncio.ensure_future(block(producer, b"%d" % n))
+            for _ in range(n % 20):
+                await asyncio.sleep(0.0005)
+            for _ in range(1 + n % 2):
+                task.cancel()
+                await asyncio.sleep(0)
+            await asyncio.wait([task])
+        await block(producer, b"last")
+
+    topics.create(cluster, "cancelled", 1)
+    run(broker, body, transactional_id="cancelled", linger_ms=0)
+
+    async def read() -> list[bytes]:
+        settings = {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
+        async with AsyncKafkaConsumer(bootstrap_servers=broker.bootstrap, **settings) as consumer:
+            await consumer.assign([("cancelled", 0)])
+            found: list[bytes] = []
+            while not found or found[-1] != b"last":
+                found += [record.value for record in await consumer.poll(1.0)]
+            return found
+
+    values = asyncio.run(asyncio.wait_for(read(), WAIT_S))
+    assert values.count(b"last") == 1
+    assert len(set(values)) == len(values)

@@ -195,7 +195,8 @@ class AsyncKafkaProducer:
         self._threads = ThreadPoolExecutor(_THREADS, f"{self._core.client_id}-aio")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turn = asyncio.Lock()  # of calls for transactions
-        self._running: asyncio.Future[Any] | None = None  # one that was cancelled
+        self._running: asyncio.Future[Any] | None = None  # the last call, cancelled or not
+        self._undoing: asyncio.Future[Any] | None = None  # of a transaction whose block has failed
         self._queues: dict[str, _Queue] = {}  # of tasks that wait, by topic
         self._room: asyncio.Future[Any] | None = None
         # Records that have not ended, by their batches: one callback for all of a batch.
@@ -333,10 +334,12 @@ class AsyncKafkaProducer:
 
         May be called again.
         """
-        await self._outside(partial(self._core.close, timeout))
-        self._closed = True
-        self._tell_ended()
-        self._threads.shutdown(wait=False)
+        try:
+            await self._outside(partial(self._core.close, timeout))
+        finally:
+            self._closed = True
+            self._tell_ended()
+            self._threads.shutdown(wait=False)  # after what is under way
 
     # -- waiting
 
@@ -415,18 +418,21 @@ class AsyncKafkaProducer:
 
     # -- transactions
 
-    async def _run(self, call: Callable[[], Result]) -> Result:
-        """One call after the other, also after one that was cancelled."""
+    async def _run(self, call: Callable[[], Result], *, undo: bool = False) -> Result:
+        """One call after the other, also after one that was cancelled, and after what undoes a
+        transaction whose block was cancelled.
+        """
         loop = self._of_loop()
+        if self._undoing is not None and not undo:
+            await asyncio.wait([self._undoing])
         async with self._turn:
             if self._closed:
                 raise ClientClosed("the producer is closed")
-            if self._running is not None:
-                with suppress(Exception):
-                    await self._running
+            if self._running is not None and not self._running.done():
+                await asyncio.wait([self._running])
             work = self._running = loop.run_in_executor(self._threads, call)
+            work.add_done_callback(_retrieved)
             found: Result = await asyncio.shield(work)
-            self._running = None
             return found
 
     async def init_transactions(self, timeout: float | None = None) -> None:
@@ -454,16 +460,34 @@ class AsyncKafkaProducer:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncKafkaProducer]:
         """A transaction that is committed at the end of the ``async with`` block, and aborted if
-        that raises.
+        that raises, or is cancelled, however often: the next transaction begins after that.
         """
-        await self.begin_transaction()
+        begun: list[bool] = []
+
+        def begin() -> None:
+            self._core.begin_transaction()
+            begun.append(True)
+
+        def abort() -> None:
+            if begun and self._core.in_transaction:
+                self._core.abort_transaction()
+
         try:
+            await self._run(begin)
             yield self
             await self.commit_transaction()
         except BaseException:
+            undoing = self._undoing = asyncio.ensure_future(self._run(abort, undo=True))
+            undoing.add_done_callback(_retrieved)
             with suppress(ClientError):  # of a fenced producer; the block's own error is raised
-                await self.abort_transaction()
+                await asyncio.shield(undoing)
             raise
+
+
+def _retrieved(ended: asyncio.Future[Any]) -> None:
+    """The error of a call that was cancelled is nobody's."""
+    if not ended.cancelled():
+        ended.exception()
 
 
 def _end(made: asyncio.Future[RecordMetadata], future: RecordFuture) -> None:

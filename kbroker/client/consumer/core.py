@@ -137,13 +137,15 @@ class Core:
 
     def wake(self) -> None:
         """The call that waits, or the next that would, raises WakeupError. Any thread."""
-        self._woken = True
-        self.inbox.wake()
+        if not self.closed:
+            self._woken = True
+            self.inbox.wake()
 
     def hurry(self) -> None:
         """The ``poll`` that waits, or the next one, returns what is there. Any thread."""
-        self._hurried = True
-        self.inbox.wake()
+        if not self.closed:
+            self._hurried = True
+            self.inbox.wake()
 
     def forget_wake(self) -> None:
         """Whoever was to be woken, or to hurry, has returned."""

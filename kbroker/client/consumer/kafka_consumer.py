@@ -6,6 +6,7 @@ import atexit
 import logging
 import os
 import re
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import index
@@ -30,6 +31,7 @@ from kbroker.client.consumer.partitions import (
     keys_of,
 )
 from kbroker.client.errors import CommitFailed, ConsumerState, RejectedError
+from kbroker.client.hosts import require_threads
 from kbroker.client.offsets import EARLIEST, LATEST, NO_OFFSET, GroupMetadata, list_offsets
 from kbroker.errors import ErrorCode
 
@@ -37,7 +39,10 @@ logger = logging.getLogger(__name__)
 
 _alive: weakref.WeakSet[KafkaConsumer] = weakref.WeakSet()
 _CLOSE_S = 30.0
+# BOUND: how long a program takes to end for the sake of its consumers: all of them, and each after
+# that.
 _AT_EXIT_S = 5.0
+_AT_EXIT_EACH_S = 0.1
 _ITERATE_S = 1.0
 _COLUMN_ROWS = 5_000
 # About two responses' worth of small records; arrays are cheaper than objects.
@@ -68,6 +73,7 @@ class KafkaConsumer:
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None, **settings: Any) -> None:
+        require_threads()
         found = self._settings = consumer_settings(config, settings)
         for name in found.without_effect(SETTINGS):
             logger.warning("the setting %s has no effect: %s", name, SETTINGS[name].no_effect)
@@ -549,10 +555,11 @@ def _close_all() -> None:
     """A program that ends leaves its groups. What it has handled is unknown, so nothing is
     committed.
     """
+    deadline = time.monotonic() + _AT_EXIT_S
     for consumer in list(_alive):
         try:
             consumer.stop_auto_commit()
-            consumer.close(_AT_EXIT_S)
+            consumer.close(max(_AT_EXIT_EACH_S, deadline - time.monotonic()))
         except Exception as error:
             logger.warning("cannot close consumer %s: %s", consumer.client_id, error)
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import itertools
 import logging
 import os
 import random
 import time
-import weakref
 from collections.abc import Callable, Generator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -27,7 +25,9 @@ from kbroker.client.errors import (
     Timeout,
     TransactionState,
 )
+from kbroker.client.hosts import require_threads
 from kbroker.client.offsets import GroupMetadata
+from kbroker.client.producer import at_exit
 from kbroker.client.producer.failures import Failures
 from kbroker.client.producer.identity import BROKEN, OPEN, READY, Identity, Offsets
 from kbroker.client.producer.producer_metrics import ProducerMetrics
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _numbers = itertools.count(1)
-_alive: weakref.WeakSet[KafkaProducer] = weakref.WeakSet()
 
 
 class KafkaProducer:
@@ -68,6 +67,7 @@ class KafkaProducer:
     _waits: ClassVar[bool] = True
 
     def __init__(self, config: Mapping[str, Any] | None = None, **settings: Any) -> None:
+        require_threads()
         found = self._settings = producer_settings(config, settings)
         for name in found.without_effect(SETTINGS):
             logger.warning("the setting %s has no effect: %s", name, SETTINGS[name].no_effect)
@@ -110,7 +110,7 @@ class KafkaProducer:
         self._closed = False
         self._settle()
         self._pid = os.getpid()
-        _alive.add(self)
+        at_exit.add(self)
         self._sender.start()
         if found["enable.idempotence"] and not self._transactional:
             self._sender.post(self._ask_identity)
@@ -123,6 +123,7 @@ class KafkaProducer:
             client_id=self.client_id,
             request_timeout=found["request.timeout.ms"] / 1000,
             deadline=max(self._block_s, 0.001),
+            connect_timeout=found["socket.connection.setup.timeout.ms"] / 1000,
         )
 
     def __enter__(self) -> KafkaProducer:
@@ -347,6 +348,7 @@ class KafkaProducer:
         Open batches are sent at once. timeout: seconds; raises Timeout after it. Not for callbacks,
         whose thread would wait for itself.
         """
+        self._check_process()
         if self._sender.is_current:
             raise ClientError("flush was called by a callback")
         seconds = float("inf") if timeout is None else timeout
@@ -358,6 +360,7 @@ class KafkaProducer:
 
     def metrics(self) -> dict[str, float]:
         """Values by name, under the names of Java's group ``producer-metrics``."""
+        self._check_process()
         return self._metrics.values()
 
     def metrics_by_node(self) -> dict[int, dict[str, float]]:
@@ -377,7 +380,7 @@ class KafkaProducer:
         if self._closed:
             return
         self._closed = True
-        _alive.discard(self)
+        at_exit.discard(self)
         if self._pid != os.getpid():
             return
         self._pool.close(ClientClosed("the producer is closed"))
@@ -391,7 +394,18 @@ class KafkaProducer:
             if hasattr(interceptor, "close"):
                 interceptor.close()
 
+    def is_flushed(self, seconds: float) -> bool:
+        """Send open batches at once; whether all have ended within ``seconds``."""
+        return bool(self._pool.flush(seconds))
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():
+            raise ClientClosed(
+                "the producer belongs to the process that created it: create one after the fork"
+            )
+
     def _check_open(self) -> None:
+        self._check_process()
         if self._closed:
             raise ClientClosed("the producer is closed")
         if self._transactional and self._identity.state != OPEN:
@@ -408,7 +422,7 @@ class KafkaProducer:
             or (self._transactional and self._identity.state != OPEN)
         )
 
-    def _forked(self) -> None:
+    def forget(self) -> None:
         """In a new process: there is no thread that would send."""
         self._closed = True
         self._settle()
@@ -420,11 +434,13 @@ class KafkaProducer:
 
         Needed once before the first transaction. Raises Timeout, RejectedError.
         """
+        self._check_process()
         self._identity.init(self._block_s if timeout is None else timeout)
         self._settle()
 
     def begin_transaction(self) -> None:
         """What is sent from now on is read by ``read_committed`` consumers once it is committed."""
+        self._check_process()
         self._identity.expect("begin_transaction", READY)
         self._pool.begin_transaction()
         self._transaction_records = self._pool.counts()["records"]
@@ -439,6 +455,7 @@ class KafkaProducer:
         group: its name, or ``group_metadata()`` of the consumer that has read the records: then a
         consumer that has lost its partitions to others of the group commits nothing.
         """
+        self._check_process()
         try:
             self._identity.commit_offsets(group, offsets)
         finally:
@@ -448,6 +465,7 @@ class KafkaProducer:
         """Commit, once all records are acknowledged. Raises why one was not: then only
         ``abort_transaction`` is possible; after a Timeout it may be called again.
         """
+        self._check_process()
         self._identity.expect("commit_transaction", OPEN)
         self.flush()
         self._identity.expect("commit_transaction", OPEN)
@@ -457,10 +475,16 @@ class KafkaProducer:
         finally:
             self._settle()
 
+    @property
+    def in_transaction(self) -> bool:
+        """Whether there is one to be committed or aborted."""
+        return self._identity.state in (OPEN, BROKEN)
+
     def abort_transaction(self) -> None:
         """Abort: records that were not sent are not sent any more, the others are never read by
         ``read_committed`` consumers.
         """
+        self._check_process()
         self._identity.expect("abort_transaction", OPEN, BROKEN)
         was_broken = self._identity.state == BROKEN
         self._sender.unsure = False
@@ -572,22 +596,3 @@ def refused(error: Exception, topic: object) -> RecordFuture:
     if not isinstance(topic, str):
         raise error
     return RecordFuture.refused(error)
-
-
-# -- the ends of processes
-
-
-def _close_all() -> None:
-    """COMPAT: as kafka-python, do not lose what a program has sent before it ends."""
-    for producer in list(_alive):
-        producer.close(5.0)
-
-
-def _forget_all() -> None:
-    for producer in list(_alive):
-        producer._forked()
-    _alive.clear()
-
-
-atexit.register(_close_all)
-os.register_at_fork(after_in_child=_forget_all)

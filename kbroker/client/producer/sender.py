@@ -52,6 +52,8 @@ LAST_VERSION = 12
 # BOUND: how long the loop sleeps without an event.
 _HOUSE_S = 1.0
 _EPOCH_MAX = 32_767
+# After so long without a response others are asked who leads.
+_SILENT_S = 3.0
 
 # The leader is another one, or none.
 _MOVED = frozenset(
@@ -215,6 +217,7 @@ class Sender:
         if now - self.metadata.heard_at > self._settings["metadata.max.age.ms"] / 1000:
             self.metadata.refresh()
         self._replace_expired()
+        self._leave_silent()
 
     def _take_events(self, seconds: float) -> None:
         for event in self._loop.run(seconds):
@@ -328,6 +331,21 @@ class Sender:
             self.fail_all(error)
             return
         self.metadata.refresh()  # the leaders may be others by now
+
+    def _leave_silent(self) -> None:
+        """A broker that does not respond, and leads nothing any more by what others say, keeps no
+        batch: it may be silent until ``request.timeout.ms``, or for ever.
+        """
+        for node, link in list(self._links.items()):
+            silent_s = self._loop.silent_s(node)
+            if silent_s < _SILENT_S:
+                continue
+            asked_at = time.monotonic() - silent_s + _SILENT_S
+            if self.metadata.heard_at > asked_at and node not in self.metadata.leading:
+                logger.info("%s leads nothing any more, and is silent", link.address)
+                self._loop.disconnect(node, f"no response for {silent_s:.0f} s")
+            else:
+                self.metadata.refresh()
 
     def _note_closed(self, node: int) -> Connection | None:
         link = self._links.pop(node, None)

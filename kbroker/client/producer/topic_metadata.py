@@ -44,6 +44,7 @@ class TopicMetadata:
         self._failures = 0
         self._next_at = 0.0
         self.heard_at = time.monotonic()  # a broker, last
+        self.leading: frozenset[int] = frozenset()  # brokers, by the last response
 
     def refresh(self) -> None:
         """Ask for all topics that were sent to, now or after the pause that an error needs."""
@@ -114,15 +115,19 @@ class TopicMetadata:
     def _ask(self, names: Iterable[str]) -> None:
         cluster = self._cluster
         retry = cluster.retry("metadata", cluster.request_timeout)
+        retry.attempts = self._failures
         connection = cluster.connection(None, retry)
         rows = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(topics=rows, allow_auto_topic_creation=True)
-        response = connection.call(request, retry.step(cluster.request_timeout))
+        response = connection.call(request, cluster.attempt(retry))
         if response.error_code:
             raise RejectedError(response.error_code, "metadata")
         cluster.adopt_brokers(response.brokers)
         for row in response.topics:
             self._take_topic(row)
+        self.leading = frozenset(
+            part.leader_id for row in response.topics for part in row.partitions
+        )
 
     def _take_topic(self, row: Any) -> None:
         code = row.error_code

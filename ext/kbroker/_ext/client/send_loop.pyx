@@ -448,6 +448,13 @@ cdef class SendLoop(SendCore):
             link.wanted = link.asked = False
             link.not_before_us = monotonic_us() + <int64_t>(seconds * 1e6)
 
+    def silent_s(self, int32_t node) -> float:
+        """How long the oldest request in flight has waited for its response, in seconds; 0 without one."""
+        cdef Node* link = self.node(node)
+        if link == NULL or link.fd < 0 or link.count == 0:
+            return 0.0
+        return (monotonic_us() - link.requests[link.first].deadline_us + self.request_us) / 1e6
+
     def disconnect(self, int32_t node, str why not None) -> None:
         """Close a connection, as if it had been lost."""
         cdef Node* link = self.node(node)

@@ -1,0 +1,193 @@
+"""Producers whose broker falls silent, whose process forks or ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.scripted_produce import Scripted, producer
+
+from kbroker.client import KafkaConsumer, KafkaProducer
+from kbroker.client.aio import AsyncKafkaProducer
+from kbroker.client.cluster import Cluster
+from kbroker.client.errors import UnsupportedHost
+from kbroker.client.produce import BatchProducer
+from kbroker.client.producer import at_exit
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
+from kbroker.protocol.messages.end_txn import EndTxnResponse
+from kbroker.testing import wait_until
+
+pytestmark = pytest.mark.unit
+
+WAIT_S = 20.0
+
+
+def added(request: Any) -> AddPartitionsToTxnResponse:
+    part = AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult(partition_index=0)
+    topic = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult(
+        name="t", results_by_partition=[part]
+    )
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[topic])
+
+
+@pytest.fixture
+def broker() -> Iterator[Scripted]:
+    with Scripted() as made:
+        made.answers[ApiKey.END_TXN] = lambda request, state: EndTxnResponse()
+        made.answers[ApiKey.ADD_PARTITIONS_TO_TXN] = lambda request, state: added(request)
+        yield made
+
+
+# -- silence
+
+
+def test_a_batch_leaves_a_silent_broker_that_leads_nothing_any_more(broker, monkeypatch):
+    """Long before ``request.timeout.ms``."""
+    monkeypatch.setattr("kbroker.client.producer.sender._SILENT_S", 0.1)
+    monkeypatch.setattr("kbroker.client.producer.sender._HOUSE_S", 0.05)
+    silent = threading.Event()
+    asked = threading.Event()
+
+    def produce(request: Any, state: Any) -> Any:
+        if broker.leader == 0:
+            asked.set()
+            silent.wait(60)
+            return None
+        return broker.produce(request, state)
+
+    broker.answers[ApiKey.PRODUCE] = produce
+    with producer(broker, request_timeout_ms=60_000, delivery_timeout_ms=90_000) as made:
+        future = made.send("t", b"x")
+        assert asked.wait(WAIT_S)
+        broker.leader = 1
+
+        assert future.result(WAIT_S).offset == 0
+    silent.set()
+
+
+# -- forks
+
+
+def in_child(call: Any) -> str:
+    """What a call raises in a child of this process, within some seconds."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(read)
+        said = "nothing"
+        try:
+            call()
+        except BaseException as error:
+            said = f"{type(error).__name__}: {error}"
+        os.write(write, said.encode())
+        os._exit(0)
+    os.close(write)
+    try:
+        with open(read, "rb") as told:
+            os.set_blocking(told.fileno(), False)
+            found: list[bytes] = []
+            wait_until(lambda: found.append(told.read() or b"") or found[-1], WAIT_S)
+            return found[-1].decode()
+    finally:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+
+
+CALLS = {
+    "send": lambda made: made.send("t", b"x"),
+    "flush": lambda made: made.flush(),
+    "commit": lambda made: made.commit_transaction(),
+    "abort": lambda made: made.abort_transaction(),
+    "offsets": lambda made: made.send_offsets_to_transaction({("t", 0): 1}, "g"),
+    "begin": lambda made: made.begin_transaction(),
+    "init": lambda made: made.init_transactions(),
+    "partitions": lambda made: made.partitions_for("t"),
+    "metrics": lambda made: made.metrics(),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_producer_is_of_one_process(broker, call):
+    with producer(broker, transactional_id="x") as made:
+        made.init_transactions()
+        made.begin_transaction()
+        made.send("t", b"x").result(WAIT_S)
+
+        said = in_child(lambda: CALLS[call](made))
+
+        assert said.startswith("ClientClosed: the producer belongs to the process that created it")
+        assert in_child(made.close) == "nothing"
+        made.commit_transaction()
+
+
+def test_a_batch_producer_is_of_one_process(broker):
+    with Cluster(broker.bootstrap) as cluster, BatchProducer(cluster, transactional_id="x") as made:
+        made.begin()
+        for call in (
+            made.flush,
+            lambda: made.end(commit=True),
+            lambda: made.commit_offsets("g", {("t", 0): (1, "")}),
+        ):
+            assert in_child(call).startswith("ClientClosed: the producer belongs to the process")
+        made.end(commit=False)
+
+
+# -- ends of programs
+
+
+class Ending:
+    """A producer that is flushed at its nth try, or never."""
+
+    client_id = "one"
+
+    def __init__(self, tries: float) -> None:
+        self.tries = tries
+        self.asked = 0
+        self.closed: list[float | None] = []
+
+    def is_flushed(self, seconds: float) -> bool:
+        self.asked += 1
+        if self.asked < self.tries:
+            time.sleep(min(seconds, 0.01))
+        return self.asked >= self.tries
+
+    def close(self, timeout: float | None = None) -> None:
+        self.closed.append(timeout)
+
+    def forget(self) -> None:
+        raise AssertionError
+
+
+def test_a_producer_that_cannot_send_takes_no_time_of_the_others_at_the_end(monkeypatch):
+    monkeypatch.setattr(at_exit, "_CLOSE_S", 0.3)
+    producers = [Ending(float("inf")), Ending(3), Ending(float("inf")), Ending(1)]
+    monkeypatch.setattr(at_exit, "_alive", producers)
+
+    at_exit._close_all()
+
+    assert [one.closed for one in producers] == [[0.0]] * 4
+    assert [one.asked for one in producers[1::2]] == [3, 1]
+
+
+# -- hosts
+
+
+@pytest.mark.parametrize("client", [KafkaProducer, KafkaConsumer, AsyncKafkaProducer])
+@pytest.mark.parametrize("library", ["gevent", "eventlet"])
+def test_replaced_threads_are_refused_at_construction(monkeypatch, client, library):
+    if library == "gevent":
+        module = SimpleNamespace(is_module_patched=lambda name: name == "threading")
+        monkeypatch.setitem(sys.modules, "gevent.monkey", module)
+    else:
+        module = SimpleNamespace(is_monkey_patched=lambda name: name == "thread")
+        monkeypatch.setitem(sys.modules, "eventlet.patcher", module)
+
+    with pytest.raises(UnsupportedHost, match=library):
+        client(bootstrap_servers="127.0.0.1:1")
