@@ -39,6 +39,8 @@ def place() -> Iterator[Path]:
     """A folder with a short path: sockets are in it."""
     path = tempfile.mkdtemp(prefix="kb-", dir="/tmp")
     yield Path(path)
+    for name in Names(Path(path)).look():  # of a test that has failed
+        os.unlink(named_memory.path_of(*name.split(".")))
     shutil.rmtree(path)
 
 
