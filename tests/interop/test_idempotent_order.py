@@ -73,7 +73,12 @@ class Sender:
             for _ in range(8):
                 text = str(number).encode()
                 partition = number % PARTITIONS
-                self.producer.produce(self.topic, text, partition=partition, on_delivery=self._told)
+                try:
+                    self.producer.produce(
+                        self.topic, text, partition=partition, on_delivery=self._told
+                    )
+                except BufferError:
+                    break  # its queue is full: wait for acknowledgements
                 number += 1
             self.producer.poll(0.002)
 
