@@ -132,3 +132,8 @@ class ControlResponse(NamedTuple):
 
     error: ErrorCode = ErrorCode.NONE
     partitions: Mapping[PartitionKey, ErrorCode] = {}
+
+    def __str__(self) -> str:
+        if self.error:
+            return self.error.name
+        return ", ".join(f"{topic}-{n} {code.name}" for (topic, n), code in self.partitions.items())

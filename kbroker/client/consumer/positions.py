@@ -296,7 +296,8 @@ class Positions:
             if isinstance(error, UnsupportedByBroker):
                 self._compared(part)
             elif not question.is_of(part) or end is None or end.is_to_be_asked_again:
-                logger.debug("cannot compare %s-%d with its leader: %s", *key, error or end)
+                why = error or (end.error if end is not None else None) or "no answer"
+                logger.debug("cannot compare %s-%d with its leader: %s", *key, why)
                 self._metadata.want()
                 self._again(time.monotonic())
             elif end.error is not None:
