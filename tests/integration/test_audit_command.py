@@ -15,6 +15,7 @@ from support.load_records import FIRST_MS, STEP_MS, produce
 from support.postgresql import postgresql
 from support.topics import create_topic, read_topic
 
+from kbroker.cli import command
 from kbroker.spark.audit.cli import main
 from kbroker.spark.audit.counter import AuditCounter
 from kbroker.spark.load.cli import main as load
@@ -254,6 +255,8 @@ def test_times_that_no_microseconds_can_hold_are_of_one_bucket_to_load_and_log(
 ) -> None:
     """Counted by commits, or by files and rows; a load limits times to the last microsecond."""
     broker, topic = audited
+    any_time = ["config", "set", "topic", topic, f"message.timestamp.after.max.ms={(1 << 63) - 1}"]
+    assert command.main([*any_time, "-b", broker.bootstrap]) == 0
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for time_ms in (MICROSECONDS_MAX // 1000, MICROSECONDS_MAX // 1000 + 1, (1 << 63) - 1):
         producer.produce(topic, value=b"x", timestamp=time_ms)

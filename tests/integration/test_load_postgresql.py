@@ -13,6 +13,7 @@ from support.load_records import FIRST_MS, STEP_MS, all_places, produce, value_o
 from support.postgresql import postgresql
 from support.topics import create_topic
 
+from kbroker.cli import command
 from kbroker.spark.load.cli import main
 from kbroker.testing import Broker
 
@@ -123,6 +124,9 @@ def test_table_may_have_a_word_of_sql_as_its_name(
     create_topic(kbroker_broker.bootstrap, "load-pg-order", 1)
     produce(kbroker_broker.bootstrap, "load-pg-order", [30])
     assert run(kbroker_broker, "load-pg-order", url, "order") == 0
+    any_time = f"message.timestamp.after.max.ms={(1 << 63) - 1}"
+    words = ["config", "set", "topic", "load-pg-order", any_time, "-b", kbroker_broker.bootstrap]
+    assert command.main(words) == 0
     last = Producer({"bootstrap.servers": kbroker_broker.bootstrap})
     last.produce("load-pg-order", value=b"x", timestamp=(1 << 63) - 1, headers=[("h", b"\xff")])
     assert not last.flush(30)
