@@ -161,15 +161,19 @@ class Batch:
         self, broker_id: int, partitions: dict[PartitionKey, bool]
     ) -> list[Request]:
         state, told, topic_ids = self._state, list[LedPartition](), dict[str, bytes]()
+        creations: dict[str, bytes] = {}
         for key, is_new in partitions.items():
             partition, topic = state.partition(key), state.topic(key[0])
             if partition is None or topic is None or not partition.is_stored:
                 continue
             topic_ids[topic.name] = topic.topic_id
+            if topic.creation:
+                creations[topic.name] = topic.creation
             told.append(led(state, key, partition, is_new))
         if not told or broker_id not in state.brokers:
             return []
-        return [Request(broker_id, LeaderAndIsr(self._sender(broker_id), told, topic_ids))]
+        request = LeaderAndIsr(self._sender(broker_id), told, topic_ids, creations)
+        return [Request(broker_id, request)]
 
     def _metadata(self, keys: Iterable[PartitionKey], to: Iterable[int]) -> list[Request]:
         state, told, topic_ids = self._state, list[KnownPartition](), dict[str, bytes]()

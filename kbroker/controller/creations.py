@@ -9,12 +9,11 @@ catch up first.
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Protocol
 
 from kbroker.cluster.control_requests import ControlRequest, ControlResponse, LeaderAndIsr
-from kbroker.ipc.pending import Pending, TooLate, in_window, pass_on, run, within
+from kbroker.ipc.pending import Pending, TooLate, in_window, run, within
 from kbroker.logcontext import Whole
 from kbroker.metastore import paths
 from kbroker.metastore.settled import Fenced, SettledStore
@@ -35,6 +34,9 @@ class Hosts(Protocol):
 
     def creation(self, name: str) -> bytes:
         """The creation of a topic with replicas here; NO_CREATION if it is not known."""
+
+    def learn_creations(self, found: Mapping[str, bytes]) -> None:
+        """The creations of topics with replicas here."""
 
     def take(self, request: ControlRequest) -> Pending[ControlResponse]:
         """Resolves with the response."""
@@ -60,7 +62,8 @@ class Creations:
             dict.fromkeys(
                 told.topic
                 for told in request.partitions
-                if told.is_new or not self._hosting.creation(told.topic)
+                if told.topic not in request.creations
+                and (told.is_new or not self._hosting.creation(told.topic))
             )
         )
 
@@ -69,13 +72,16 @@ class Creations:
         names = self.unknown(request)
         if not names or not isinstance(request, LeaderAndIsr):
             return request
+        return request._replace(creations={**request.creations, **await self.found(names)})
+
+    async def found(self, names: Collection[str]) -> dict[str, bytes]:
+        """The creations of these topics, as far as the store tells them in time."""
         try:
-            found = await within(run(self.read(names)), self._sleep(READ_MS))
+            return await within(run(self.read(names)), self._sleep(READ_MS))
         except FAILURES as error:
             text = "cannot ask ZooKeeper when topics %s were created: %r; going by their names"
             logger.warning(text, Whole(", ".join(names)), error)
-            return request
-        return request._replace(creations=found)
+            return {}
 
     async def read(self, names: Iterable[str]) -> dict[str, bytes]:
         """The creations of those of these topics that exist, as of now. Raises Fenced."""
@@ -94,39 +100,28 @@ class Creations:
         }
 
 
-class Waiting(NamedTuple):
-    request: ControlRequest
-    answer: Pending[ControlResponse]
-
-
 class OwnHosting:
-    """Takes the requests of this broker's own controller, in their order: one waits only while the
-    store is asked for it, or for one before it.
+    """Takes the requests of this broker's own controller at once. It knows the creations of topics
+    that it has read; of one that it has just created, the store is asked meanwhile: until then, any
+    record in a directory of that name is another topic's.
     """
 
     def __init__(self, hosting: Hosts, creations: Creations) -> None:
         self._hosting = hosting
         self._creations = creations
-        # BOUND: by the requests of this controller.
-        self._waiting: deque[Waiting] = deque()
 
     def take(self, request: ControlRequest) -> Pending[ControlResponse]:
         """Resolves with the response."""
-        if not self._waiting and not self._creations.unknown(request):
-            return self._hosting.take(request)
-        answer: Pending[ControlResponse] = Pending()
-        self._waiting.append(Waiting(request, answer))
-        if len(self._waiting) == 1:
-            run(self._work())
+        names = self._creations.unknown(request)
+        answer = self._hosting.take(request)
+        if names:
+            run(self._learn(names)).then(_raise_error)
         return answer
 
-    async def _work(self) -> None:
-        while self._waiting:
-            request, answer = self._waiting[0]
-            try:
-                taken = self._hosting.take(await self._creations.complete(request))
-            except Exception as error:
-                answer.resolve(error=error)
-            else:
-                pass_on(taken, answer)
-            self._waiting.popleft()
+    async def _learn(self, names: Collection[str]) -> None:
+        self._hosting.learn_creations(await self._creations.found(names))
+
+
+def _raise_error(outcome: Pending[None]) -> None:
+    if outcome.error is not None:
+        raise outcome.error

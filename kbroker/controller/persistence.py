@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from kbroker.cluster.control_requests import LiveBroker, PartitionKey
-from kbroker.cluster.topic_ids import TopicIds
 from kbroker.controller.configs import Configs, ConfigsChanged
 from kbroker.controller.state import (
     Broker,
@@ -29,6 +28,7 @@ from kbroker.metastore.entities import entity_config, parents_of
 from kbroker.metastore.json_values import as_integer
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.store import BadVersion, Node, NoNode
+from kbroker.storage.dirs.creation_note import creation_of
 
 logger = logging.getLogger(__name__)
 
@@ -46,10 +46,12 @@ async def load(store: SettledStore, state: ClusterState) -> None:
     state.brokers.update(await registrations(store))
     if store.is_shared:
         nodes = await _nodes_of(store, await store.children(paths.BROKER_TOPICS))
+        cluster = await store.exists(paths.CLUSTER_ID)
+        state.store_id = 0 if cluster is None else cluster.created_id
     else:
         nodes = await store.subtree(paths.BROKER_TOPICS)
     for stored in stored_topics(nodes, ignore_damaged=store.is_shared):
-        state.add_topic(await _topic_with_id(store, state.topic_ids, stored))
+        state.add_topic(await _topic_with_id(store, state, stored))
     marked = await store.children(paths.DELETE_TOPICS)
     unfinished = [name for name in marked if state.topic(name)]
     state.mark_deleting(unfinished)
@@ -59,9 +61,11 @@ async def load(store: SettledStore, state: ClusterState) -> None:
                 await store.multi().delete(paths.delete_topic(name)).commit()
 
 
-async def _topic_with_id(store: SettledStore, ids: TopicIds, stored: StoredTopic) -> TopicState:
+async def _topic_with_id(
+    store: SettledStore, state: ClusterState, stored: StoredTopic
+) -> TopicState:
     """The topic; one without a topic id gets one, which is stored if the cluster has topic ids."""
-    topic_id, version = stored.topic_id, stored.document.stat.version
+    ids, topic_id, version = state.topic_ids, stored.topic_id, stored.document.stat.version
     if topic_id is None or ids.to_store(topic_id) is None:
         topic_id = ids.new(stored.name)
     if stored.topic_id is None and ids.to_store(topic_id) is not None:
@@ -70,6 +74,8 @@ async def _topic_with_id(store: SettledStore, ids: TopicIds, stored: StoredTopic
         version += 1
     topic = TopicState(stored.name, topic_id, stored.partitions(), version)
     topic.rest = stored.rest
+    if state.store_id:
+        topic.creation = creation_of(state.store_id, stored.document.stat.created_id)
     return topic
 
 
@@ -119,7 +125,7 @@ async def reread_topics(
             changes.append(ConfigsChanged(topics={name: config}))
         nodes = await _nodes_of(store, [name])
         for stored in stored_topics(nodes, ignore_damaged=store.is_shared):
-            found = await _topic_with_id(store, state.topic_ids, stored)
+            found = await _topic_with_id(store, state, stored)
             found.deleting = name in marked
             created = [TopicCreated(found, config)]
             changes += created if known is None else _differences(known, found)

@@ -51,6 +51,7 @@ class TopicState:
     """A topic; modified only by ``ClusterState``."""
 
     __slots__ = (
+        "creation",
         "deleting",
         "document_version",
         "name",
@@ -75,6 +76,8 @@ class TopicState:
         # The version of the topic's node in the store, as last read or written.
         self.document_version = document_version
         self.rest: Mapping[str, Any] = {}  # of its document, which others may have added to
+        # Its creation id, if its node was read; where topics have ids, it is of no use.
+        self.creation = b""
 
 
 class TopicCreated(NamedTuple):
@@ -165,6 +168,7 @@ class ClusterState:
         self.topic_ids = topic_ids or TopicIds()
         self.controller_epoch = controller_epoch
         self.brokers: dict[int, Broker] = {}
+        self.store_id = 0  # the creation id of the store
         self.version = 0  # changes with topics, partitions, settings and brokers
         # Live brokers that have requested a controlled shutdown.
         self.shutting_down: set[int] = set()

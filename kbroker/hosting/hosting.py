@@ -344,6 +344,18 @@ class Hosting:
         topic = self.replicas.topic(name)
         return NO_CREATION if topic is None else topic.creation
 
+    def learn_creations(self, found: Mapping[str, bytes]) -> None:
+        """The creations of topics whose replicas are here already, and may be open."""
+        learned: list[PartitionKey] = []
+        for name, creation in found.items():
+            topic = self.replicas.topic(name)
+            if topic is not None and topic.creation != creation:
+                self.replicas.learn(name, creation)
+                learned += [(name, number) for number in topic.replicas]
+        if learned:
+            self._note(hosted=learned)
+            self._publish(Changes(learned))
+
     # -- settings: no controller tells them, every broker reads them in the store -------------
 
     def set_configs(

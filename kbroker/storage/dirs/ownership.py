@@ -68,6 +68,9 @@ class Ownership(Protocol):
     def ensure(self, path: str, owner: Owner) -> None:
         """Note the topic of a directory that has no note."""
 
+    def learn(self, path: str, owner: Owner) -> None:
+        """Note the topic of a directory whose log is open: its creation is known only now."""
+
     def is_anothers(self, path: str, owner: Owner) -> bool:
         """Whether the directory is known to belong to another topic of the name. Raises nothing."""
 
@@ -106,6 +109,9 @@ class ByTopicId:
         if not os.path.exists(os.path.join(path, PARTITION_METADATA)):
             write_partition_metadata(path, owner.topic_id)
 
+    def learn(self, path: str, owner: Owner) -> None:
+        """There is nothing to learn."""
+
     def is_anothers(self, path: str, owner: Owner) -> bool:
         return names_another_topic(path, owner.topic_id)
 
@@ -120,8 +126,10 @@ class ByCreation:
             return False
         if is_new and not is_same_store(found, owner.creation) and holds_records(path):
             return False
+        if is_new and found and not owner.creation:
+            remove_creation(path)  # there are no records: whatever it said is over
         if owner.creation and found != owner.creation:
-            if found:
+            if found and not is_new:
                 logger.warning(
                     "%s is of a topic in another ZooKeeper, or this one's /cluster/id was created "
                     "again; it is taken for %s's own", path, os.path.basename(path),
@@ -136,6 +144,15 @@ class ByCreation:
     def ensure(self, path: str, owner: Owner) -> None:
         if not os.path.exists(os.path.join(path, CREATION_NOTE)):
             self.write(path, owner)
+
+    def learn(self, path: str, owner: Owner) -> None:
+        if self.is_anothers(path, owner) and holds_records(path):
+            logger.error(
+                "%s has records of an earlier topic of that name, which was opened while ZooKeeper "
+                "could not be asked; the next start sets it aside", path,
+            )  # fmt: skip
+            return
+        self.write(path, owner)
 
     def is_anothers(self, path: str, owner: Owner) -> bool:
         try:

@@ -218,6 +218,18 @@ class LogManager:
             self._close_removed(path, logs)
             self._set_moved_aside(self.dirs.at(path), logs)
 
+    def learn_creation(self, slot: int, creation: bytes) -> None:
+        """The creation of a topic whose log was opened before the store could be asked for it."""
+        log = self.log(slot)
+        if log is None or log.owner.creation:
+            return
+        log.owner = log.owner._replace(creation=creation)
+        try:
+            self.dirs.at(log.log_dir).ownership.learn(log.path, log.owner)
+        except OSError as error:
+            # The next start notes it.
+            logger.warning("cannot note in %s whose log it is: %s", log.path, error)
+
     def open_slot(self, key: TopicPartition) -> int | None:
         """The slot of the partition's log, if it is open."""
         return self._open.slot_of(key)

@@ -188,6 +188,8 @@ class HostedPartitions:
         with logcontext.together():
             for change in owned:
                 self._follow(change.new)
+                if change.topic.creation:
+                    self._logs.learn_creation(change.new.slot, change.topic.creation)
 
     def _note_new(self, deleted: Iterable[TopicImage], owned: Iterable[PartitionChange]) -> None:
         """A partition that the controller calls new has no log in any directory.

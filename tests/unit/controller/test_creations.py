@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -13,7 +14,6 @@ from kbroker.cluster.control_requests import (
     LedPartition,
     Sender,
     StopReplica,
-    UpdateMetadata,
 )
 from kbroker.controller import creations
 from kbroker.controller.creations import Creations, OwnHosting
@@ -48,6 +48,9 @@ class Broker:
 
     def creation(self, name: str) -> bytes:
         return self.known.get(name, b"")
+
+    def learn_creations(self, found: Mapping[str, bytes]) -> None:
+        self.known |= found
 
     def take(self, request: ControlRequest) -> Pending[ControlResponse]:
         self.taken.append(request)
@@ -119,17 +122,16 @@ def test_store_that_does_not_answer_is_not_waited_for_for_long(
     assert "going by their names" in caplog.text
 
 
-def test_requests_of_the_own_controller_stay_in_order(broker: Broker) -> None:
-    """UpdateMetadata and StopReplica follow the LeaderAndIsr that the store is asked for."""
+def test_own_controller_is_not_held_up_and_what_it_knows_is_not_asked_for(broker: Broker) -> None:
+    """Slots are reserved for a new topic until its replicas are there."""
     broker.apply("create", paths.topic("t"))
-    told = UpdateMetadata(SENDER, [], {}, {})
-    first = broker.own.take(led("t"))
-    second, third = broker.own.take(told), broker.own.take(StopReplica(SENDER, []))
-    assert broker.taken == []
+    request = led("t", "u")._replace(creations={"u": b"u" * 16})
 
-    broker.ensemble.run_until(lambda: first.done and second.done and third.done)
+    assert broker.own.take(request).done
+    assert broker.taken == [request] and broker.known == {}
 
-    assert [type(one) for one in broker.taken] == [LeaderAndIsr, UpdateMetadata, StopReplica]
-    assert broker.taken[0].creations.keys() == {"t"}
-    broker.known = dict(broker.taken[0].creations)
-    assert broker.own.take(led("t")).done  # nothing has to be asked
+    broker.ensemble.run_until(lambda: bool(broker.known))
+    assert broker.known.keys() == {"t"}
+    assert broker.creations.unknown(request) == []
+    assert broker.creations.unknown(led("t", is_new=True)) == ["t"]
+    assert broker.creations.unknown(request._replace(creations=broker.known)) == ["u"]

@@ -68,6 +68,9 @@ class Host:
     def creation(self, name: str) -> bytes:
         return b""
 
+    def learn_creations(self, found: Mapping[str, bytes]) -> None:
+        """Its own controller is not simulated."""
+
     def set_configs(
         self,
         topics: Mapping[str, Any] = {},

@@ -525,7 +525,8 @@ def test_creation_that_is_learned_later_is_told_to_io_workers(broker: Broker) ->
     broker.ask(led(1))
     assert "creation" not in broker.hosting.image.snapshot(True)["topics"]["t"]
 
-    broker.ask(led(2)._replace(creations={"t": creation_of(1, 10)}))
+    broker.hosting.learn_creations({"t": creation_of(1, 10), "gone": creation_of(1, 11)})
+    assert broker.processes.told[-1].of_io_workers == [KEY]
 
     delta = broker.hosting.image.delta(Changes([KEY]), for_io_worker=True)
     assert delta is not None and delta["topics"]["t"]["creation"] == creation_of(1, 10).hex()

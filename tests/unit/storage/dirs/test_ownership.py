@@ -85,12 +85,22 @@ def test_note_of_another_store_says_nothing(tmp_path: Path) -> None:
     assert read_creation(path) == NEW
 
 
-@pytest.mark.parametrize("is_new", [False, True])
-def test_note_stays_while_the_store_cannot_be_asked(tmp_path: Path, is_new: bool) -> None:
-    path = directory(tmp_path, OLD, b"")
+def test_note_stays_while_the_store_cannot_be_asked(tmp_path: Path) -> None:
+    path = directory(tmp_path, OLD)
 
-    assert belongs(path, NO_CREATION, is_new=is_new)
+    assert belongs(path, NO_CREATION)
     assert read_creation(path) == OLD
+
+
+def test_new_partition_whose_creation_is_not_known_yet_has_no_records_of_another(
+    tmp_path: Path,
+) -> None:
+    path = directory(tmp_path, OLD)
+
+    assert not belongs(path, NO_CREATION, is_new=True)
+    (Path(path) / f"{0:020}.log").write_bytes(b"")
+    assert belongs(path, NO_CREATION, is_new=True)
+    assert read_creation(path) == NO_CREATION  # it will have records, and not of that one
 
 
 @pytest.mark.parametrize(
@@ -200,4 +210,31 @@ def test_partition_that_is_not_open_is_set_aside_by_such_an_order(store: Cluster
     store.manager.remove_unopened([("t", 0)], is_kept=True)
 
     assert len(list(Path(store.dirs[0]).glob("t-0.*-stray"))) == 1
+    store.stop(clean=True)
+
+
+def test_creation_that_is_learned_while_a_log_is_open_is_noted(store: ClusterStore) -> None:
+    log = store.of(NO_CREATION, is_new=True)
+    append(log, batch([b"new"]))
+    assert read_creation(log.path) == NO_CREATION
+
+    store.manager.learn_creation(0, NEW)
+    store.manager.learn_creation(0, OLD)  # it is not asked for again
+
+    assert read_creation(log.path) == NEW and log.owner.creation == NEW
+    store.stop(clean=True)
+
+
+def test_log_of_an_earlier_topic_that_is_open_keeps_its_note(
+    store: ClusterStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    append(store.of(OLD, is_new=True), batch([b"old"]))
+    store.stop(clean=True)
+    store.start(clean=True)
+    log = store.of(NO_CREATION)
+
+    store.manager.learn_creation(0, NEW)
+
+    assert read_creation(log.path) == OLD
+    assert "the next start sets it aside" in caplog.text
     store.stop(clean=True)
