@@ -102,7 +102,8 @@ def _fields(record: ReadRecord) -> dict[str, Any]:
     _put(fields, "value", record.value)
     headers: list[dict[str, Any]] = []
     for name, value in record.headers:
-        header: dict[str, Any] = {"name": name.decode("utf-8", "replace")}
+        header: dict[str, Any] = {}
+        _put(header, "name", name)
         _put(header, "value", value)
         headers.append(header)
     fields["headers"] = headers
@@ -180,17 +181,24 @@ def record_of_json(line: bytes) -> dict[str, Any]:
     headers = fields.get("headers") or []
     if isinstance(headers, dict):
         headers = [{"name": name, "value": value} for name, value in headers.items()]
-    if not isinstance(headers, list) or not all(
-        isinstance(row, dict) and isinstance(row.get("name"), str) for row in headers
-    ):
+    if not isinstance(headers, list) or not all(map(_has_name, headers)):
         raise BadLine('headers: write [{"name": ..., "value": ...}]')
     return {
         "key": _take(fields, "key"),
         "value": _take(fields, "value"),
-        "headers": [(row["name"], _take(row, "value")) for row in headers],
+        "headers": [(_name_of(row), _take(row, "value")) for row in headers],
         "partition": _whole(fields, "partition"),
         "timestamp_ms": _whole(fields, "timestamp"),
     }
+
+
+def _has_name(row: Any) -> bool:
+    return isinstance(row, dict) and (isinstance(row.get("name"), str) or "name_base64" in row)
+
+
+def _name_of(row: dict[str, Any]) -> str | bytes:
+    """The name of a header, as bytes if it is no text."""
+    return row["name"] if "name_base64" not in row else _take(row, "name") or b""
 
 
 def _take(fields: dict[str, Any], name: str) -> bytes | None:

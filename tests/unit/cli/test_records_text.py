@@ -39,9 +39,20 @@ def test_any_record_comes_back_from_its_json(key, value, headers):
     }
 
 
+def test_header_whose_name_is_no_text_keeps_its_bytes():
+    """Two such names were the same text."""
+    names = (b"\xff", b"\xfe", "\ufffd".encode())
+    record = ReadRecord("t", 1, 2, 3, b"k", b"v", tuple((name, b"1") for name in names))
+
+    fields = records_text.record_of_json(records_text.json_line(record))
+
+    assert fields["headers"] == [(b"\xff", b"1"), (b"\xfe", b"1"), ("\ufffd", b"1")]
+
+
 @pytest.mark.parametrize(
     ("line", "why"),
     [
+        (b'{"headers": [{"name_base64": "*"}]}', "name_base64 is not base 64"),
         (b"", "not JSON"),
         (b"\xff", "not JSON"),
         (b"[" * 100_000, "not JSON"),
