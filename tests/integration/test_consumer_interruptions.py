@@ -283,3 +283,24 @@ def test_a_value_of_a_wrong_type_is_refused_by_the_call_that_gets_it(consumer, c
     reader.assign([("t", 0)])
     with pytest.raises(TypeError, match=r"not |integer"):
         call(reader)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_topic_that_is_created_or_grows_later_is_read(broker, consumer, protocol):
+    """Long before ``metadata.max.age.ms``: as soon as metadata has it."""
+    name = f"later-{protocol}"
+    reader = consumer(group_id=name, group_protocol=protocol, metadata_max_age_ms=300)
+    reader.subscribe([name])
+    reader.poll(0.5)
+    with KafkaAdminClient(bootstrap_servers=broker.bootstrap) as admin:
+        admin.create_topics([NewTopic(name, partitions=1)])
+        with KafkaProducer(bootstrap_servers=broker.bootstrap) as producer:
+            producer.send(name, b"1", partition=0)
+        found: list[int] = []
+        read_all(reader, 1, found)
+        admin.create_partitions({name: 2})
+        with KafkaProducer(bootstrap_servers=broker.bootstrap) as producer:
+            producer.send(name, b"2", partition=1)
+        read_all(reader, 2, found)
+
+    assert found == [1, 2]

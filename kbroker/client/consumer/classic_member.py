@@ -144,6 +144,12 @@ class ClassicMember:
         elif topics != self._joined_topics:
             self.rejoin("the subscription has changed")
 
+    def topics_changed(self) -> None:
+        """Partitions have come or gone. A leader looks its group's topics up again, and lets the
+        group rebalance if they differ.
+        """
+        self._looked_up_at = float("-inf")
+
     def rejoin(self, reason: str) -> None:
         """Begin a rebalance as soon as possible."""
         self._rejoin, self._reason = True, reason

@@ -106,6 +106,9 @@ class ConsumerMember:
             self._stopped = False
             self._join()
 
+    def topics_changed(self) -> None:
+        """The coordinator sees that by itself."""
+
     def rejoin(self, reason: str) -> None:
         """COMPAT: as in Java, only the coordinator of this protocol begins rebalances."""
         logger.info(

@@ -86,6 +86,7 @@ class Core:
         self.membership: Membership | None = None
         self.pattern: re.Pattern[str] | None = None
         self.topics: frozenset[str] = frozenset()
+        self._counts: dict[str, int] = {}  # partitions of these topics, as last heard
         self._auto_commit: bool = settings["enable.auto.commit"]
         self._commit_s: float = settings["auto.commit.interval.ms"] / 1000
         self._commit_at = time.monotonic() + self._commit_s
@@ -294,6 +295,15 @@ class Core:
         self._on_leaders()
         if self.pattern is not None:
             self.match_pattern()
+        counts = {
+            name: len(topic.partitions)
+            for name, topic in self.metadata.topics.items()
+            if name in self.topics
+        }
+        if counts != self._counts:
+            self._counts = counts
+            if self.membership is not None:
+                self.membership.topics_changed()
 
     def match_pattern(self) -> None:
         """The topics that the pattern stands for now."""

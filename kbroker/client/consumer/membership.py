@@ -72,6 +72,12 @@ class Membership:
             self._member.subscribe(topics)
             self._thread.poke()
 
+    def topics_changed(self) -> None:
+        """The metadata of subscribed topics has other partitions than before."""
+        with self._lock:
+            self._member.topics_changed()
+            self._thread.poke()
+
     def rejoin(self, reason: str) -> None:
         """Let the group rebalance."""
         with self._lock:
