@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.storage.formats import BOOT_ID_NAME, SUSPECT_PARTITIONS
+from kbroker.storage.formats import (
+    BOOT_ID_NAME,
+    CREATION_NOTE,
+    INCARNATION_NAME,
+    SUSPECT_PARTITIONS,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -21,6 +26,8 @@ ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 # Where a path on a page may start, and which suffix it may lack.
 STARTS = ("", "kbroker", "ext/kbroker", "ext/kbroker/_ext", "docs")
 ENDINGS = ("", ".py", ".pyx")
+# What is called as a command could be, and is a file of a data directory.
+FILES = {BOOT_ID_NAME, CREATION_NOTE, INCARNATION_NAME, SUSPECT_PARTITIONS}
 
 
 def each_page(function):
@@ -61,7 +68,7 @@ def test_command_and_target_exist(page):
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
 
     commands = set(re.findall(r"(?:^|`)(kbroker-[a-z-]+[a-z])(?= |`|$)", text, re.M))
-    assert commands <= {*project["scripts"], BOOT_ID_NAME, SUSPECT_PARTITIONS}
+    assert commands <= {*project["scripts"], *FILES}
     assert set(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.M)) <= targets
 
 
