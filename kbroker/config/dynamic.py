@@ -41,13 +41,22 @@ ONLY_OF_A_LISTENER = frozenset(
 
 
 # COMPAT: a broker's config may have any name, as it may be that of somebody's plug-in. BOUND: the
-# number of those in a layer, and the characters of a name.
+# number of those in a layer, the characters of a name, and those of all names and values. A layer
+# of that size is at most 12 times as long in JSON, which is less than ZooKeeper takes.
 UNKNOWN_MAX = 100
 UNKNOWN_CHARS_MAX = 200
+UNKNOWN_TOTAL_CHARS_MAX = 1 << 16
+# A Kafka that shares the store makes objects of the classes that these name, whatever it was
+# started with. Also within the name of a listener's config.
+CONFIG_PROVIDERS = ".config.providers."
 
 
 class NotAList(ConfigError):
     """APPEND or SUBTRACT of a setting that is no list."""
+
+
+class RefusedName(ConfigError):
+    """A setting that nobody here knows, and that is not stored for somebody else."""
 
 
 class AlterOp(NamedTuple):
@@ -115,6 +124,7 @@ def alter_broker(
 
     current: the layer to change, that of this broker if ``per_broker``, else that for all brokers.
     config: the broker's configuration now, against which the new layer is checked as a whole.
+    Unknown names that are stored already, such as by a Kafka, may stay, however many there are.
     """
     ops = list(ops)
     for op in ops:
@@ -127,6 +137,8 @@ def alter_broker(
     changed = _apply(
         current, ops, BROKER_NAMES, lambda key: key.default_value(), takes_unknown=True
     )
+    if any(op.operation != DELETE and op.name not in BROKER_NAMES for op in ops):
+        _check_unknown(changed)
     _check_layer(changed, config, per_broker)
     return changed
 
@@ -138,6 +150,7 @@ def replace_broker(
     for name, text in settings.items():
         _check_dynamic(name, text, per_broker)
     changed = {name: _text(name, text) for name, text in settings.items()}
+    _check_unknown(changed)
     _check_layer(changed, config, per_broker)
     return changed
 
@@ -227,6 +240,7 @@ def _shown(text: str | None) -> str:
 
 def _check_dynamic(name: str, text: str | None, per_broker: bool) -> None:
     """Raise ConfigError unless the setting may be changed at run time at this level."""
+    _check_name(name)
     key = BROKER_NAMES.get(name)
     if key is None:
         return
@@ -247,13 +261,34 @@ def _check_dynamic(name: str, text: str | None, per_broker: bool) -> None:
         raise ConfigError(name, shown, "the path of a file")
 
 
+def _check_name(name: str) -> None:
+    """Raise RefusedName if no configuration should have this name."""
+    if len(name) > UNKNOWN_CHARS_MAX and name not in BROKER_NAMES:
+        allowed = f"a name of at most {UNKNOWN_CHARS_MAX} characters"
+    elif not name or not name.isprintable():
+        allowed = "a name of printable characters"
+    elif CONFIG_PROVIDERS in f".{name}.":
+        allowed = "no config providers while the broker runs: they would name code"
+    else:
+        return
+    raise RefusedName(_shown(name)[1:-1], "?", allowed)
+
+
+def _check_unknown(changed: Mapping[str, str]) -> None:
+    """Raise RefusedName if there are too many settings that nobody here knows."""
+    unknown = {name: text for name, text in changed.items() if name not in BROKER_NAMES}
+    if len(unknown) > UNKNOWN_MAX:
+        allowed = f"at most {UNKNOWN_MAX} unknown settings"
+    elif sum(len(name) + len(text) for name, text in unknown.items()) > UNKNOWN_TOTAL_CHARS_MAX:
+        allowed = f"at most {UNKNOWN_TOTAL_CHARS_MAX} characters of unknown settings"
+    else:
+        return
+    raise RefusedName(_shown(min(unknown))[1:-1], "?", allowed)
+
+
 def _check_layer(changed: Mapping[str, str], config: BrokerConfig, per_broker: bool) -> None:
     layers = dict(config.layers())
-    unknown = {name for name in changed if name not in BROKER_NAMES}
-    if len(unknown) > UNKNOWN_MAX or any(len(name) > UNKNOWN_CHARS_MAX for name in unknown):
-        allowed = f"at most {UNKNOWN_MAX} unknown settings, of {UNKNOWN_CHARS_MAX} characters"
-        raise ConfigError(min(unknown)[:UNKNOWN_CHARS_MAX], "?", allowed)
-    changed = {name: text for name, text in changed.items() if name not in unknown}
+    changed = {name: text for name, text in changed.items() if name in BROKER_NAMES}
     if per_broker:
         config.with_dynamic(layers[Source.DYNAMIC_DEFAULT_BROKER], changed)
     else:

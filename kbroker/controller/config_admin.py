@@ -391,12 +391,12 @@ class ConfigAdmin:
                             "%s %s: %s", NAMES[kind], name, told,
                             extra={"event": "config_admin.without-effect"},
                         )  # fmt: skip
-                for unknown in sorted(config.keys() - before.keys()):
-                    if unknown in KEYS[kind]:
-                        continue
+                new = sorted(key for key in config.keys() - before.keys() if key not in KEYS[kind])
+                if new:  # one line, however many there are
+                    texts = (unknown_name(key, None, KEYS[kind]).client_text for key in new)
                     logger.warning(
-                        "%s %s: %s; it is stored, and has no effect",
-                        NAMES[kind], name, unknown_name(unknown, None, KEYS[kind]).client_text,
+                        "%s %s: %s; stored, and without effect",
+                        NAMES[kind], name, "; ".join(texts),
                     )  # fmt: skip
         return self._stored.set_configs(changed)
 
@@ -529,9 +529,10 @@ def reject_null(settings: Any) -> None:
 def code_of(error: ConfigError, kind: int) -> ErrorCode:
     """COMPAT: Kafka returns INVALID_REQUEST for a broker's configs, and INVALID_CONFIG where
     something is added to one that is not a list, or does not exist (ConfigAdminManager; KAFKA-13609
-    calls it a bug that stays).
+    calls it a bug that stays). So it is for names that Kafka would take.
     """
-    if kind == BROKER and not isinstance(error, dynamic.NotAList | UnknownSetting):
+    of_names = dynamic.NotAList | dynamic.RefusedName | UnknownSetting
+    if kind == BROKER and not isinstance(error, of_names):
         return ErrorCode.INVALID_REQUEST
     return ErrorCode.INVALID_CONFIG
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,15 @@ from fault.wire_client import WireClient, batch_of, request_frame
 from hostile_harness import MIB, GoodClient, nothing_dies
 from support.grids import some_of
 
+from kbroker.config.key import UNKNOWN
 from kbroker.errors import ErrorCode
 from kbroker.protocol import codec
-from kbroker.protocol.api import response_class
+from kbroker.protocol.api import ApiKey, response_class
 from kbroker.protocol.message import Message
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest
 from kbroker.protocol.messages.create_topics import CreateTopicsRequest
 from kbroker.protocol.messages.delete_topics import DeleteTopicsRequest
+from kbroker.protocol.messages.describe_configs import DescribeConfigsRequest
 from kbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kbroker.protocol.messages.join_group import JoinGroupRequest
@@ -62,6 +64,8 @@ NAMES = [
     "$HOME",
 ]
 LONGEST = "x" * 249
+SET, DELETE = 0, 1  # operations of IncrementalAlterConfigs
+SURROGATES = "~~~ of surrogates"
 # Files that a broker always writes; and, in a flushed partition, SPARE.
 CHECKPOINT = re.compile(
     r"((recovery-point|log-start|replication|cleaner)-offset-checkpoint|kbroker-metadata\.copy)"
@@ -258,17 +262,23 @@ def has_joined(response: Any) -> Any:
         ("runtime.dir", OUTSIDE),
         ("listeners", f"PLAINTEXT://evil:1\n{FORGED}"),
         ("retention.ms\n", "1"),
-        ("cleanup.policy", f"delete\n{FORGED}"),
+        ("log.cleanup.policy", f"delete\n{FORGED}"),
         (f"x\n{FORGED}", "1"),
+        ("", "1"),
+        ("x\0", "1"),
+        ("\u202eevil", "1"),
+        ("x" * 32_767, "1"),
     ],
+    ids=lambda text: ascii(text)[1:25],
 )
 def test_settings_reach_no_file_and_no_log(
     broker: Broker, client: WireClient, key: str, value: str
 ) -> None:
     cls = IncrementalAlterConfigsRequest
     files = files_of(broker)
-    for kind, name in ((4, "0"), (2, "good")):
-        change = cls.AlterableConfig(name=key, config_operation=0, value=value)
+    of_topic = key.removeprefix("log.") if key == "log.cleanup.policy" else key
+    for kind, name, setting in ((4, "0", key), (2, "good", of_topic)):
+        change = cls.AlterableConfig(name=setting, config_operation=SET, value=value)
         resource = cls.AlterConfigsResource(
             resource_type=kind, resource_name=name, configs=[change]
         )
@@ -278,6 +288,63 @@ def test_settings_reach_no_file_and_no_log(
     assert files_of(broker) == files
     assert not Path(OUTSIDE).exists()
     assert_log_is_not_forged(broker)
+
+
+@pytest.mark.parametrize("name", ["0", ""], ids=["broker", "cluster-wide"])
+def test_unknown_settings_are_kept_with_no_effect_and_small(
+    broker: Broker, client: WireClient, name: str
+) -> None:
+    """Any printable name may be that of a plug-in of somebody's Kafka: stored, described, told in
+    the log once, and bounded as a whole.
+    """
+    pairs = {
+        "日本": f"v\n{FORGED}",
+        "../../outside": "/outside",
+        "%n%s%d": "\0\x1b[2Jclear",
+        SURROGATES: "~~~",
+        "😀" * 200: "😀" * 200,
+    }
+    pairs |= {f"{n} ".ljust(200, "x"): "v" for n in range(90)}
+    files = files_of(broker)
+    size = os.path.getsize(broker.log_path)
+    with nothing_dies(broker), GoodClient(broker, "good", least=1):
+        assert altered(client, name, pairs, SET).error_code == 0
+        too_long = altered(client, name, {f"long{n}": "v" * 32_000 for n in range(3)}, SET)
+        too_many = altered(client, name, {f"many{n}": "v" for n in range(6)}, SET)
+        found = described(client, name)
+        assert altered(client, name, dict.fromkeys(found, None), DELETE).error_code == 0
+        left = described(client, name)
+
+    assert (too_long.error_code, too_many.error_code) == (ErrorCode.INVALID_CONFIG,) * 2
+    assert found == dict.fromkeys({*pairs, "\ufffd" * 3 + " of surrogates"} - {SURROGATES})
+    assert left == {}
+    assert files_of(broker) == files
+    assert os.path.getsize(broker.log_path) - size < 20_000
+    assert_log_is_not_forged(broker)
+
+
+def altered(client: WireClient, name: str, pairs: Mapping[str, str | None], op: int) -> Any:
+    """The result for a broker's settings; ~~~ is sent as half a surrogate pair."""
+    cls = IncrementalAlterConfigsRequest
+    changes = [
+        cls.AlterableConfig(name=key, config_operation=op, value=value)
+        for key, value in pairs.items()
+    ]
+    resource = cls.AlterConfigsResource(resource_type=4, resource_name=name, configs=changes)
+    frame = request_frame(cls(resources=[resource]), 0, 1, "c")
+    client.socket.sendall(frame.replace(b"~~~", b"\xed\xa0\x80"))
+    api = response_class(ApiKey.INCREMENTAL_ALTER_CONFIGS)
+    return codec.decode_exact(api, 0, client.receive(), 4).responses[0]
+
+
+def described(client: WireClient, name: str) -> dict[str, str | None]:
+    """The settings of a broker that nobody knows."""
+    cls = DescribeConfigsRequest
+    resource = cls.DescribeConfigsResource(
+        resource_type=4, resource_name=name, configuration_keys=None
+    )
+    response = client.call(cls(resources=[resource]), 3).results[0]
+    return {row.name: row.value for row in response.configs if row.config_type == UNKNOWN}
 
 
 def test_topic_setting_of_a_megabyte_is_refused_or_kept_small(

@@ -45,6 +45,9 @@ class Difference(NamedTuple):
     reason: str
 
 
+FEATURES = (
+    "the error of an update is that of the request, as in Kafka 4.3; 3.9 has it with the update"
+)
 GROUP_CONFIGS = "Kafka 3.9 has no configs of groups; these are the codes of 4.3"
 REPEATED = (
     "Kafka repeats the error, or the name, for what the request names; clients read the first"
@@ -58,6 +61,7 @@ DIFFERENCES = [
     Difference("cancel reassignments", {31}, {31}, REPEATED),
     Difference("list reassignments", {31}, {31}, REPEATED),
     Difference("describe a user", {31}, {31}, REPEATED),
+    Difference("set features", {0, 95}, {95}, FEATURES),
     Difference(
         "committed offsets", {0}, {0, 30},
         "in version 1 the error has a place with the partitions only; Kafka 3.9 loses it there",

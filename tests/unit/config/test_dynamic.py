@@ -14,7 +14,9 @@ from kbroker.config.dynamic import (
     SUBTRACT,
     UNKNOWN_CHARS_MAX,
     UNKNOWN_MAX,
+    UNKNOWN_TOTAL_CHARS_MAX,
     AlterOp,
+    RefusedName,
     alter_broker,
     alter_client_metrics,
     alter_group,
@@ -121,10 +123,53 @@ def test_brokers_setting_of_any_name_is_kept(per_broker):
 
 def test_brokers_settings_of_any_name_are_bounded():
     most = {f"x{n}": "1" for n in range(UNKNOWN_MAX)}
+    longest = {"x" * UNKNOWN_CHARS_MAX: "v" * (UNKNOWN_TOTAL_CHARS_MAX - UNKNOWN_CHARS_MAX)}
     assert replace_broker(most, BROKER, per_broker=True) == most
-    for bad in (most | {"y": "1"}, {"x" * (UNKNOWN_CHARS_MAX + 1): "1"}):
-        with pytest.raises(ConfigError, match="at most"):
-            replace_broker(bad, BROKER, per_broker=True)
+    assert replace_broker(longest, BROKER, per_broker=True) == longest
+
+    for current, name in ((most, "y"), (longest, "y"), ({}, "x" * (UNKNOWN_CHARS_MAX + 1))):
+        with pytest.raises(RefusedName, match="at most"):
+            replace_broker(current | {name: "1"}, BROKER, per_broker=True)
+        with pytest.raises(RefusedName, match="at most"):
+            alter_broker(current, [op(SET, name, "1")], BROKER, per_broker=True)
+
+
+def test_more_than_we_would_store_does_not_keep_the_others_from_changing():
+    """Somebody else may have stored them."""
+    stored = {f"x{n}": "1" for n in range(UNKNOWN_MAX + 2)} | {"x" * 300: "1", "a\nb": "1"}
+    for change in (op(SET, "log.cleaner.threads", "1"), op(DELETE, "x0"), op(DELETE, "a\nb")):
+        changed = alter_broker(stored, [change], BROKER, per_broker=True)
+        assert {"a\nb", "x" * 300} - {change.name} <= changed.keys()
+        assert ("log.cleaner.threads" in changed) == (change.operation == SET)
+
+
+@pytest.mark.parametrize("per_broker", [True, False])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "config.providers",
+        "config.providers.file.class",
+        "config.providers.file.param.allowed.paths",
+        "listener.name.x.config.providers.file.class",
+        "",
+        "a\nb",
+        "a\0",
+        "\ud800",
+        "\u202eevil",
+        "x" * 32_767,
+    ],
+    ids=lambda name: ascii(name)[:40],
+)
+def test_name_that_would_be_code_or_is_no_text_is_refused(name, per_broker):
+    """Names of config providers have a Kafka that shares the store make objects."""
+    with pytest.raises(RefusedName) as altered:
+        alter_broker({}, [op(SET, name, "hunter2")], BROKER, per_broker=per_broker)
+    with pytest.raises(RefusedName) as replaced:
+        replace_broker({name: "hunter2"}, BROKER, per_broker=per_broker)
+
+    for text in (altered.value.client_text, replaced.value.client_text):
+        assert text.isprintable() and text.isascii() and len(text) < 400 and "hunter2" not in text
+    assert alter_broker({name: "1"}, [op(DELETE, name)], BROKER, per_broker=per_broker) == {}
 
 
 def test_setting_named_twice_in_a_request_is_refused():
