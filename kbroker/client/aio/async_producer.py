@@ -423,7 +423,7 @@ class AsyncKafkaProducer:
         transaction whose block was cancelled.
         """
         loop = self._of_loop()
-        if self._undoing is not None and not undo:
+        if self._undoing is not None and not undo and not self._undoing.done():
             await asyncio.wait([self._undoing])
         async with self._turn:
             if self._closed:
