@@ -3,7 +3,8 @@
 ``reassignments`` decides what to do. Each step is one transaction of the topic's document and
 the partitions' states, after which the brokers are told. The state of a partition that is being
 reassigned is watched: its reassignment is completed when all target replicas are in sync, by this
-controller or the next.
+controller or the next. A request that takes a replica out of the ISR at once, by another target or
+by cancelling, waits until the brokers that stay in sync have answered.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from itertools import groupby, islice
 
 from kbroker.cluster.control_requests import PartitionKey
 from kbroker.controller import decisions, persistence, reassignments
-from kbroker.controller.active_controller import ActiveController
+from kbroker.controller.active_controller import ActiveController, Completed
 from kbroker.controller.announcements import Batch
 from kbroker.controller.partition_writes import PartitionWrites
 from kbroker.controller.state import Change, PartitionState, Reassigned
@@ -24,7 +25,7 @@ from kbroker.controller.store_failure import store_failure
 from kbroker.controller.store_watch import StoreWatch
 from kbroker.controller.topic_nodes import DAMAGED
 from kbroker.errors import ErrorCode, WireError
-from kbroker.ipc.pending import Pending
+from kbroker.ipc.pending import Pending, run
 from kbroker.logcontext import Whole
 from kbroker.metastore import paths
 from kbroker.metastore.store import BadVersion, NodeExists, NoNode, TooLarge
@@ -73,7 +74,38 @@ class Reassigning:
 
     def alter(self, wanted: Mapping[PartitionKey, list[int] | None]) -> Pending[Errors]:
         """Begin reassignments, or cancel them (None); the error of each partition."""
+        left = self._left_in_sync(wanted)
+        if left:
+            return run(self._alter_heard(wanted, left))
         return self._controller.events.put(lambda: self._alter(wanted))
+
+    async def _alter_heard(
+        self,
+        wanted: Mapping[PartitionKey, list[int] | None],
+        left: Mapping[int, Iterable[PartitionKey]],
+    ) -> Errors:
+        await self._hear(left)
+        return await self._controller.events.put(lambda: self._alter(wanted))
+
+    def _left_in_sync(
+        self, wanted: Mapping[PartitionKey, list[int] | None]
+    ) -> dict[int, list[PartitionKey]]:
+        """The brokers that stay in sync for partitions whose other in-sync replicas go at once."""
+        found: dict[int, list[PartitionKey]] = {}
+        for key, replicas in wanted.items():
+            for broker_id in reassignments.left_in_sync(self._state, key, replicas):
+                found.setdefault(broker_id, []).append(key)
+        return found
+
+    def _hear(self, left: Mapping[int, Iterable[PartitionKey]]) -> Pending[list[Completed]]:
+        """INVARIANT: no request removes an in-sync replica before those that stay have answered.
+        One that has failed counts as in sync until its session ends, and may come back without
+        records that only the removed one has then. When its session has ended, it is not in sync.
+        """
+        batch = self._writes.batch()
+        for broker_id, keys in left.items():
+            batch.repeat(broker_id, keys)
+        return self._writes.send(batch)
 
     async def _alter(self, wanted: Mapping[PartitionKey, list[int] | None]) -> Errors:
         errors: Errors = {}
@@ -95,7 +127,7 @@ class Reassigning:
         rows = ((key, self._state.partition(key)) for key in keys)
         return [(k, p) for k, p in rows if p is not None and reassignments.is_reassigned(p)]
 
-    async def _look_at_node(self) -> None:
+    async def _look_at_node(self, *, is_heard: bool = False) -> None:
         try:
             node = await self._store.get(paths.REASSIGN_PARTITIONS)
             wanted = paths.decode_reassignment(node.data)
@@ -116,6 +148,11 @@ class Reassigning:
                 is_begun and present is not None and reassignments.target(present) == replicas
             ):
                 new[key] = replicas
+        left = {} if is_heard else self._left_in_sync(new)
+        if left:
+            again = partial(self._look_at_node, is_heard=True)
+            self._hear(left).then(lambda _: self._writes.put(again))
+            return
         errors |= await self._carry_out(new)
         failed = {key: error for key, error in errors.items() if error is not None}
         for key, reason in failed.items():

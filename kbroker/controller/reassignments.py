@@ -46,6 +46,19 @@ def is_complete(partition: PartitionState) -> bool:
     return set(target(partition)) <= set(partition.isr)
 
 
+def left_in_sync(
+    state: ClusterState, key: PartitionKey, replicas: Sequence[int] | None
+) -> list[int]:
+    """The in-sync replicas that stay if the next step to ``replicas`` (None: the original ones)
+    removes others from the ISR; none if it removes nobody.
+    """
+    old = state.partition(key)
+    if old is None:
+        return []
+    new = step(state, key, old, origin(old) if replicas is None else replicas)
+    return new.isr if new is not None and len(new.isr) < len(old.isr) else []
+
+
 def step(
     state: ClusterState, key: PartitionKey, old: PartitionState, replicas: Sequence[int]
 ) -> PartitionState | None:

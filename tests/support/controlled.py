@@ -21,6 +21,7 @@ from kbroker.controller.active_controller import ActiveController
 from kbroker.controller.configs import ConfigsChanged
 from kbroker.controller.duties import Duties
 from kbroker.controller.state import Broker, ClusterState, PartitionState
+from kbroker.errors import ErrorCode
 from kbroker.ipc.pending import Pending, run
 from kbroker.metastore import paths
 from kbroker.metastore.settled import SettledStore
@@ -40,7 +41,7 @@ SETTINGS: dict[str, Any] = {
 
 class Controlled:
     """``start`` elects the controller. ``answers``: the brokers' responses. ``silent``: those
-    without.
+    without; their requests end with their registrations.
     """
 
     def __init__(self) -> None:
@@ -53,6 +54,7 @@ class Controlled:
         none = ControlResponse()
         self.answers: Callable[[int, ControlRequest], ControlResponse] = lambda *_: none
         self.silent: set[int] = set()
+        self.unanswered: list[tuple[int, ControlRequest, Pending[ControlResponse]]] = []
         self.settings = dict(SETTINGS)
         self.deletions: list[str] = []  # that are to be finished
         self.configs: list[ConfigsChanged] = []
@@ -143,11 +145,18 @@ class Controlled:
     def send(self, broker_id: int, request: ControlRequest) -> Pending[ControlResponse]:
         self.sent.append((broker_id, request))
         if broker_id in self.silent:
-            return Pending()
+            self.unanswered.append((broker_id, request, Pending()))
+            return self.unanswered[-1][2]
         return resolved(self.answers(broker_id, request))
 
     def set_live(self, brokers: Mapping[int, Broker]) -> None:
         self.live.append(dict(brokers))
+        waiting, self.unanswered = self.unanswered, []
+        for broker_id, request, answer in waiting:
+            if broker_id in brokers and brokers[broker_id].epoch == request.sender.broker_epoch:
+                self.unanswered.append((broker_id, request, answer))
+            else:
+                answer.resolve(ControlResponse(ErrorCode.STALE_BROKER_EPOCH))
 
     def set_configs(self, changed: ConfigsChanged) -> Pending[dict[str, int]]:
         self.configs.append(changed)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from support.log_store import batch
 from support.scripted_leader import at
 
+from kbroker.controller import reassignments
+from kbroker.controller.topic_nodes import stored_topics
 from kbroker.errors import ErrorCode
+from kbroker.metastore import paths
 from kbroker.record.batch import iterate_batches
 from kbroker.replication.fetched_run import Appended, Fault
 from kbroker.replication.partition import Role
@@ -15,7 +20,14 @@ from kbroker.replication.tail_repair import Answer, Question, TailRepair
 from kbroker.replication.truncation import EpochEnd
 
 if TYPE_CHECKING:
-    from support.simulated_replicas import DiskLog, IoWorker, Record, Replica, ReplicatedCluster
+    from support.simulated_replicas import (
+        DiskLog,
+        IoWorker,
+        PartitionId,
+        Record,
+        Replica,
+        ReplicatedCluster,
+    )
 
 ANSWERED_MAX = 3
 
@@ -112,6 +124,9 @@ def lose_power(cluster: ReplicatedCluster, number: int) -> None:
     """A machine stops and starts: its logs lose some of what was not synced. What others have got
     by then is on their disks before the next machine fails.
     """
+    synced = {id_: log.synced for (where, id_), log in cluster.disks.items() if where == number}
+    if not may_fail(cluster, number, synced):
+        return
     cluster.brokers[number].crash()
     for (where, id_), log in cluster.disks.items():
         end = log.log_end_offset
@@ -128,12 +143,28 @@ def lose_power(cluster: ReplicatedCluster, number: int) -> None:
     cluster.brokers[number] = cluster.start(number)
 
 
-def may_lose_disk(cluster: ReplicatedCluster, number: int) -> bool:
-    """Whether another disk has each record that was acknowledged, so that none is lost for good."""
+def may_fail(
+    cluster: ReplicatedCluster, number: int, kept: Mapping[PartitionId, int] = MappingProxyType({})
+) -> bool:
+    """Whether another machine has each acknowledged record that this one does not keep.
+
+    Two in sync survive one failed machine: a second one does not fail before the first has its
+    records back. A replica that is being removed does not count. It is deleted when the others are
+    in sync, and one that has failed, and is back before its session has ended, still is.
+    """
+    staying = {
+        (topic.topic_id, partition): reassignments.target(state)
+        for topic in stored_topics(cluster.tree.subtree(paths.BROKER_TOPICS))
+        for partition, state in enumerate(topic.partitions())
+    }
     for id_, records in cluster.acknowledged.items():
-        others = [log for (n, other), log in cluster.disks.items() if other == id_ and n != number]
+        if id_ not in staying:
+            continue
+        others = [cluster.disks.get((other, id_)) for other in staying[id_] if other != number]
         for offset, record in records.items():
-            if not any(log.entries[offset : offset + 1] == [record] for log in others):
+            if offset >= kept.get(id_, 0) and not any(
+                log is not None and log.entries[offset : offset + 1] == [record] for log in others
+            ):
                 return False
     return True
 
@@ -142,7 +173,7 @@ def lose_disk(cluster: ReplicatedCluster, number: int, older: bool = False) -> N
     """A machine stops, and starts with an empty disk or a restored one, which look as if they had
     been closed in order. What the start finds by ``storage.dirs.incarnations`` is suspect.
     """
-    if not may_lose_disk(cluster, number):
+    if not may_fail(cluster, number):
         return
     cluster.disks_lost += 1
     cluster.brokers[number].crash()

@@ -129,6 +129,55 @@ def test_cancelled_reassignment_leaves_what_was(cluster: Controlled) -> None:
     assert cluster.stored() == (0, 5, [0, 1])
 
 
+def test_in_sync_replica_goes_when_those_that_stay_have_answered(cluster: Controlled) -> None:
+    alter(cluster, p0=[0, 1, 2])
+    sync(cluster, [0, 2])
+    cluster.silent = {0}
+    outcome = cluster.duties.reassigning.alter({KEY: None})
+    cluster.settle()
+    assert not outcome.done
+    assert cluster.stored() == (0, 4, [0, 2])
+    assert cluster.stopped(2) == []
+
+    ((_, _, answer),) = cluster.unanswered
+    answer.resolve(ControlResponse())
+    cluster.ensemble.run_until(lambda: outcome.done)
+    assert outcome.value == {KEY: None}
+    assert cluster.stored() == (0, 5, [0])
+    assert cluster.stopped(2) == [(KEY, True)]
+
+
+def test_node_of_tools_waits_for_those_that_stay_in_sync(cluster: Controlled) -> None:
+    alter(cluster, p0=[0, 1, 2])
+    sync(cluster, [0, 2])
+    cluster.silent = {0}
+    ask_by_node(cluster, {KEY: [0, 1]})
+    assert cluster.stored() == (0, 4, [0, 2])
+    assert cluster.stopped(2) == []
+
+    ((_, _, answer),) = cluster.unanswered
+    answer.resolve(ControlResponse())
+    cluster.settle()
+    assert cluster.stored() == (0, 5, [0])
+    assert cluster.stopped(2) == [(KEY, True)]
+
+
+def test_last_replica_with_the_records_stays_when_the_leader_was_dead(cluster: Controlled) -> None:
+    """The leader has failed, of which nobody knows yet when the reassignment is cancelled."""
+    alter(cluster, p0=[0, 1, 2])
+    sync(cluster, [0, 2])
+    cluster.silent = {0}
+    outcome = cluster.duties.reassigning.alter({KEY: None})
+    cluster.settle()
+    cluster.leave(0)
+    cluster.register(0)
+    cluster.ensemble.run_until(lambda: outcome.done)
+    assert outcome.value[KEY].code is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    leader, _, isr = cluster.stored()
+    assert (leader, isr) == (2, [2])
+    assert cluster.stopped(2) == []
+
+
 def test_next_controller_completes_what_was_begun() -> None:
     made = started(start=False)
     made.apply(
