@@ -6,6 +6,7 @@
     tools/exam.py E5 --size night      every call, not every twelfth
     tools/exam.py security -k logins   those of its tests whose names have that
     tools/exam.py simulation --seeds 100000
+    tools/exam.py clients --size night --brokers kbroker --resume
 
 A failing test prints the seed that repeats it (``KBROKER_FAULT_SEED``), a failing simulation the
 command that does.
@@ -120,20 +121,27 @@ EXAMS = {
 
 SIMULATION = [sys.executable, "tests/support/seed_runs.py", "--seeds"]
 SEEDS = (2_000, 10_000, 100_000)
+CLIENTS = [sys.executable, FAULT + "clients/runner.py"]
 
 
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("exam", nargs="?", choices=[*EXAMS, "simulation"])
+    parser.add_argument("exam", nargs="?", choices=[*EXAMS, "simulation", "clients"])
     parser.add_argument("--size", choices=SIZES, default=SIZES[0])
     parser.add_argument("--seeds", type=int, help="of the simulation, instead of its size")
     parser.add_argument("-k", metavar="WORDS", help="only tests that match, as pytest's -k")
-    options = parser.parse_args()
+    options, more = parser.parse_known_args()
+    if options.exam == "clients":  # it has options of its own
+        command = [*CLIENTS, "--size", options.size, *more]
+        return subprocess.run(command, cwd=ROOT, check=False).returncode
+    if more:
+        parser.error(f"unrecognized arguments: {' '.join(more)}")
     if options.exam is None:
         for name, exam in EXAMS.items():
             print(f"{name:10} {exam.title}")
         print("simulation three brokers on a simulated store, with simulated disks and links")
+        print("clients    each way to use our clients in each fault (docs/testing.md)")
         return 0
     if options.exam == "simulation":
         seeds = options.seeds or SEEDS[SIZES.index(options.size)]

@@ -167,6 +167,7 @@ class Sender:
         self._pool.wake()
         if not self.is_current:
             self._thread.join(timeout)
+        self.metadata.close()
 
     @property
     def is_current(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from kbroker._ext.client.appender import Appender
 from kbroker.client.cluster import Cluster
-from kbroker.client.errors import ClientError, RejectedError, Timeout, as_client_error
+from kbroker.client.errors import ClientClosed, ClientError, RejectedError, Timeout, as_client_error
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.metadata import MetadataRequest
 
@@ -41,6 +41,7 @@ class TopicMetadata:
         self._refused: dict[str, ClientError] = {}
         self._last_error: Exception | None = None
         self._running = False
+        self._closed = False
         self._failures = 0
         self._next_at = 0.0
         self.heard_at = time.monotonic()  # a broker, last
@@ -51,8 +52,16 @@ class TopicMetadata:
         with self._changed:
             self._start()
 
+    def close(self) -> None:
+        """No more of it. A refresh that is under way closes the cluster at its end."""
+        with self._changed:
+            self._closed = True
+            if not self._running:
+                self._cluster.close()
+            self._changed.notify_all()
+
     def _start(self) -> None:
-        if self._running or not self._tracked or time.monotonic() < self._next_at:
+        if self._closed or self._running or not self._tracked or time.monotonic() < self._next_at:
             return
         self._running = True
         names = sorted(self._tracked)
@@ -61,12 +70,16 @@ class TopicMetadata:
         ).start()
 
     def wait_for(self, topic: str, seconds: float) -> None:
-        """Return when the topic's partitions are known. Raises RejectedError, Timeout."""
+        """Return when the topic's partitions are known. Raises RejectedError, Timeout, and
+        ClientClosed if another thread closes the producer.
+        """
         deadline = time.monotonic() + seconds
         with self._changed:
             self._tracked.add(topic)
             self._refused.pop(topic, None)
             while not self._pool.partition_count(topic):
+                if self._closed:
+                    raise ClientClosed("the producer is closed")
                 refused = self._refused.pop(topic, None)
                 if refused is not None and not refused.retriable:
                     self._tracked.discard(topic)
@@ -100,6 +113,8 @@ class TopicMetadata:
             failure = error if isinstance(error, Exception) else as_client_error(error)
         with self._changed:
             self._running = False
+            if self._closed:
+                self._cluster.close()
             self._failures = 0 if heard else self._failures + 1
             pause = self._backoff * 2.0 ** min(max(self._failures - 1, 0), 30)
             self._next_at = time.monotonic() + min(pause, self._backoff_max)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -42,6 +44,22 @@ def broker() -> Iterator[Scripted]:
         made.answers[ApiKey.END_TXN] = lambda request, state: EndTxnResponse()
         made.answers[ApiKey.ADD_PARTITIONS_TO_TXN] = lambda request, state: added(request)
         yield made
+
+
+# -- the end
+
+
+def test_a_closed_producer_leaves_no_connection_open(broker):
+    """Not that for metadata either."""
+    made = producer(broker)
+    made.send("t", b"x").result(WAIT_S)
+    made.close()
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        del made
+        gc.collect()
+    assert [str(one.message) for one in caught if one.category is ResourceWarning] == []
 
 
 # -- silence

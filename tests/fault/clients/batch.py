@@ -1,0 +1,369 @@
+"""Several cells with the same fault, at the same time: each role has a topic of its own."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaException
+from fault.clients import checker
+from fault.clients.administrators import CALLS
+from fault.clients.coverage import to_meet
+from fault.clients.faults import FAULTS, Fault
+from fault.clients.feeds import Feed, Topics, committed, read_log
+from fault.clients.programs import Running
+from fault.clients.roles import ADMINISTERS, READS, ROLES, WRITES, Role
+from fault.clients.scene import BROKERS, Stage
+from support.pace import hold
+
+from kbroker.testing import wait_until
+
+PARTITIONS = 3
+BEGIN_S = 90.0
+GOES_ON_S = 60.0
+CATCH_UP_S = 60.0
+AFTER_S = 1.0
+FEED = "feed"
+INTERNAL = {"coordinator": "__consumer_offsets", "transactions": "__transaction_state"}
+
+_numbers = itertools.count()
+
+
+class Cell(NamedTuple):
+    """By their names."""
+
+    role: str
+    fault: str
+
+
+class Verdict(NamedTuple):
+    """problem: "" if all is well. pauses: seconds, in words."""
+
+    cell: Cell
+    problem: str
+    pauses: str
+
+    def line(self) -> str:
+        return f"{self.cell.role:24} {self.cell.fault:22} {self.problem or 'ok'}; {self.pauses}"
+
+
+class _Part:
+    """A role with its topic and programs."""
+
+    def __init__(self, cell: Cell, group: str) -> None:
+        self.cell = cell
+        self.role: Role = ROLES[cell.role]
+        self.topic = f"exam-{os.getpid()}-{next(_numbers)}"
+        self.group = group
+        self.partitions = PARTITIONS
+        self.programs: list[Running] = []
+        self.problems: list[str] = []
+        self.pauses = ""
+
+    def lines(self) -> list[checker.Event]:
+        return checker.by_time(list(one.lines) for one in self.programs)
+
+    def late(self, since: float) -> str:
+        """What has made no progress since then; "" if all has."""
+        lines = [one for one in self.lines() if one["at"] > since]
+        if self.role.does == ADMINISTERS:
+            left: set[Any] = set(CALLS) - {
+                one["call"] for one in lines if one["what"] == "answered"
+            }
+        else:
+            what = "returned" if self.role.does == READS else "acked"
+            done = {row[0] for one in lines if one["what"] == what for row in one["rows"]}
+            left = set(range(self.partitions)) - done
+        return f"{self.cell.role} stands still: {sorted(left)}" if left else ""
+
+
+class Batch:
+    """Cells of one fault."""
+
+    def __init__(
+        self, stage: Stage, cells: list[Cell], chance: random.Random, directory: Path
+    ) -> None:
+        self._stage = stage
+        self._fault: Fault = FAULTS[cells[0].fault]
+        self._chance, self._directory = chance, directory
+        stage.mend()
+        self._topics = Topics(stage.bootstrap())
+        self._touch_coordinators()
+        self._victim = self._choose_victim()
+        self._parts = [_Part(cell, self._group()) for cell in cells]
+        self._reference = f"exam-{os.getpid()}-{next(_numbers)}"
+        self._feeds: list[Feed] = []
+        self._struck_at = self._healed_at = 0.0
+
+    # -- who and where
+
+    def _touch_coordinators(self) -> None:
+        """The topics of coordinators are created by the first that asks."""
+        bootstrap = self._stage.bootstrap()
+
+        def answered() -> bool:
+            try:
+                return committed(bootstrap, "exam-first", "none", 1) is not None
+            except KafkaException as error:
+                raise AssertionError(str(error)) from error
+
+        wait_until(answered, 120, "groups work")
+
+    def _choose_victim(self) -> int:
+        """The controller only where it is to be harmed."""
+        controller = self._stage.metadata().membership.controller
+        if self._fault.victim == "controller":
+            return controller
+        others = [n for n in range(BROKERS) if n != controller]
+        if self._fault.victim == "coordinator":
+            coordinators = {
+                one.leader
+                for one in self._stage.metadata(INTERNAL["coordinator"]).partitions.values()
+            }
+            others = [n for n in others if n in coordinators] or others
+        return self._chance.choice(others)
+
+    def _group(self) -> str:
+        """Coordinated by the victim if that is the fault, else by another broker."""
+        wanted = self._fault.victim == "coordinator"
+        leaders = [
+            {n: one.leader for n, one in self._stage.metadata(topic).partitions.items()}
+            for topic in INTERNAL.values()
+        ]
+        name = ""
+        for number in range(200):
+            name = f"exam-{os.getpid()}-{next(_numbers)}-{number}"
+            found = [of[_hash(name) % len(of)] == self._victim for of in leaders if of]
+            if all(is_so == wanted for is_so in found):
+                return name
+        return name
+
+    def _replicas(self) -> list[list[int]]:
+        """The victim leads the first partition where it is to be harmed as a leader, else none."""
+        others = [n for n in range(BROKERS) if n != self._victim]
+        leaders = (
+            [self._victim, *others] if self._fault.victim == "leader" else [*others, others[0]]
+        )
+        return [[one, *(n for n in range(BROKERS) if n != one)] for one in leaders]
+
+    # -- the run
+
+    def run(self) -> list[Verdict]:
+        """Never raises for what a client does."""
+        try:
+            self._begin()
+            self._all(lambda part: part.late(0.0), BEGIN_S, self._parts)
+            self._strike()
+            self._go_on()
+            self._finish()
+        except Exception as error:
+            for part in self._parts:
+                part.problems.append(f"the exam failed: {type(error).__name__}: {error}")
+        finally:
+            for part in self._parts:
+                for program in part.programs:
+                    if program.running:
+                        program.kill()
+        return [
+            Verdict(part.cell, "; ".join(dict.fromkeys(part.problems))[:1500], part.pauses)
+            for part in self._parts
+        ]
+
+    def _begin(self) -> None:
+        fed: dict[str, int] = {self._reference: PARTITIONS}
+        self._topics.create(self._reference, self._replicas())
+        for part in self._parts:
+            self._topics.create(part.topic, self._replicas())
+            if part.role.does != READS:
+                continue
+            if part.role.settings.get("isolation_level") == "read_committed":
+                transactional = Feed(self._stage.bootstrap(), {part.topic: PARTITIONS}, part.group)
+                self._feeds.append(transactional)
+            else:
+                fed[part.topic] = PARTITIONS
+        self._feeds.append(Feed(self._stage.bootstrap(), fed))
+        for part in self._parts:
+            for number in range(max(1, part.role.members)):
+                part.programs.append(Running(self._plan(part, number), self._directory))
+
+    def _plan(self, part: _Part, number: int) -> dict[str, Any]:
+        settings = {name: part.group for name in part.role.settings if name == "transactional_id"}
+        name = f"{part.topic}-{number}"
+        if "group_instance_id" in part.role.settings:
+            settings["group_instance_id"] = name
+        if part.role.members:
+            settings["group_id"] = part.group
+        first = self._victim if self._fault.victim == "bootstrap" else (self._victim + 1) % BROKERS
+        return {
+            "role": part.cell.role,
+            "name": name,
+            "bootstrap": self._stage.bootstrap(first),
+            "topic": part.topic,
+            "partitions": PARTITIONS,
+            "group": part.group,
+            "mishap": self._fault.what if self._fault.is_mishap else "",
+            "seed": self._chance.randrange(1 << 31),
+            "settings": settings,
+        }
+
+    def _all(
+        self, late: Callable[[_Part], str], timeout: float, parts: list[_Part], why: str = ""
+    ) -> None:
+        """Wait until nothing is late; what still is, is a problem of its part."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline and any(late(part) for part in parts):
+            hold(0.2)
+        for part in parts:
+            if found := late(part):
+                part.problems.append(f"{found}{why}")
+
+    def _strike(self) -> None:
+        hold(1.0)
+        self._struck_at = time.monotonic()
+        if self._fault.is_mishap:
+            for part in self._parts:
+                for program in part.programs[:1]:
+                    program.strike()
+        elif self._fault.is_of_topic:
+            self._change_topics()
+        elif self._fault.victim:
+            self._stage.strike(self._fault.what, self._victim)
+
+    def _change_topics(self) -> None:
+        for part in self._parts:
+            if self._fault.what == "topic grown":
+                part.partitions = PARTITIONS + 1 if part.role.members else PARTITIONS
+                self._topics.grow(part.topic, PARTITIONS + 1)
+                for feed in self._feeds:
+                    if part.topic in feed.topics:
+                        feed.topics[part.topic] = PARTITIONS + 1
+                continue
+            self._topics.delete(part.topic)
+            if self._fault.what == "topic recreated":
+                hold(0.5)
+                self._topics.create(part.topic, self._replicas())
+
+    def _go_on(self) -> None:
+        """While it lasts, if they can; and after it."""
+        lasts = self._fault.lasts_s
+        if lasts is not None:
+            hold(lasts)
+            self._stage.heal()
+        self._healed_at = time.monotonic()
+        if self._fault.what in ("topic deleted", "program ends"):
+            return
+        since = self._struck_at if lasts is None else self._healed_at
+        self._all(lambda part: part.late(since + AFTER_S), GOES_ON_S, self._parts, " for a minute")
+
+    def _finish(self) -> None:
+        for feed in self._feeds:
+            feed.close()
+        until = time.monotonic()
+        if self._has_log:
+            self._all(self._behind, CATCH_UP_S, [one for one in self._parts if _reads(one)])
+        for part in self._parts:
+            for program in part.programs:
+                program.begin_end()
+        for part in self._parts:
+            part.problems += filter(None, (program.end() for program in part.programs))
+        self._stage.mend()
+        for part in self._parts:
+            self._judge(part, until)
+            if not part.problems:
+                self._topics.delete(part.topic)
+
+    @property
+    def _has_log(self) -> bool:
+        """Whether the topic is the one that was there at the beginning, and all of it was read."""
+        return self._fault.what not in ("topic deleted", "topic recreated", "program ends")
+
+    def _behind(self, part: _Part) -> str:
+        """What a reader has not returned yet, of what the feed knows to be there."""
+        ends = {
+            p: end for feed in self._feeds for (t, p), end in feed.ends.items() if t == part.topic
+        }
+        high: dict[int, int] = {}
+        for one in part.lines():
+            if one["what"] == "returned":
+                for partition, offset, _ in one["rows"]:
+                    high[partition] = max(high.get(partition, 0), offset + 1)
+        if part.role.settings.get("isolation_level") == "read_committed":
+            return ""  # the last ones may have been aborted; they are looked for in the log
+        left = {p: end - high.get(p, 0) for p, end in ends.items() if end > high.get(p, 0)}
+        left = {p: count for p, count in left.items() if p < part.partitions}
+        return f"not read in a minute: {left}" if left else ""
+
+    # -- the verdict
+
+    def _judge(self, part: _Part, until: float) -> None:
+        exits = self._fault.what == "program ends"
+        for program in part.programs:
+            part.problems += checker.check_ends(program.lines, exits)
+        if self._fault.what not in ("topic deleted", "topic recreated"):
+            self._compare(part)
+        self._measure(part, until)
+
+        if self._fault.what == "nothing":
+            calls = {name for one in part.lines() for name in one.get("calls", ())}
+            if unmet := sorted(to_meet(part.cell.role) - calls):
+                part.problems.append(f"never called: {unmet}")
+
+    def _compare(self, part: _Part) -> None:
+        bootstrap = self._stage.bootstrap()
+        count = PARTITIONS + (self._fault.what == "topic grown")
+        if part.role.does == WRITES:
+            log = read_log(bootstrap, part.topic, count)
+            found = checker.check_writer(part.role, part.lines(), log)
+        elif part.role.does == READS:
+            log = read_log(bootstrap, part.topic, part.partitions)
+            offsets: dict[int, int] = {}
+            if part.role.members:
+                offsets = committed(bootstrap, part.group, part.topic, part.partitions)
+            found = checker.check_readers(part.role, part.lines(), log, offsets, self._has_log)
+        else:
+            found = []
+        part.problems += found[: checker.SHOWN]
+        if len(found) > checker.SHOWN:
+            part.problems.append(f"and {len(found) - checker.SHOWN} more")
+
+    def _measure(self, part: _Part, until: float) -> None:
+        """How long each stood still, beside what confluent-kafka's producer did."""
+        since = self._struck_at
+        pauses = checker.longest_pauses(part.lines(), part.role, since, until)
+        reference = {
+            partition: checker.gap(times, since, until)
+            for (topic, partition), times in self._feeds[-1].acked.items()
+            if topic == self._reference
+        }
+        overs = [one["over"] for one in part.lines() if one["what"] == "end"]
+        failed = sum(len(one["rows"]) for one in part.lines() if one["what"] == "failed")
+        texts = [
+            f"pauses {_text(pauses)} s, confluent's writer {_text(reference)} s",
+            f"calls {max(overs, default=0):.1f} s over" if max(overs, default=0) > 1 else "",
+            f"{failed} records failed" if failed else "",
+        ]
+        part.pauses = ", ".join(filter(None, texts))
+
+
+def _reads(part: _Part) -> bool:
+    return part.role.does == READS
+
+
+def _text(seconds: dict[int, float]) -> str:
+    """The first partition's, and the longest of others."""
+    first = [f"{seconds[0]:.1f}"] if 0 in seconds else ["-"]
+    others = [value for partition, value in seconds.items() if partition]
+    return "/".join(first + ([f"{max(others):.1f}"] if others else []))
+
+
+def _hash(name: str) -> int:
+    """Which partition of the coordinators' topics has a name: Java's hash."""
+    found = 0
+    for one in name.encode():
+        found = (found * 31 + one) & 0xFFFFFFFF
+    return found & 0x7FFFFFFF

@@ -1,0 +1,155 @@
+"""What readers of the exam read, what writers have written, and what groups have committed: all by
+confluent-kafka, so that no client of ours says whether another one is right.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from kbroker.testing import wait_until
+
+QUIET: dict[str, Any] = {"log_level": 0, "socket.timeout.ms": 6_000}
+PAUSE_S = 0.05
+READ_S = 60.0
+
+Log = dict[int, list[tuple[int, str]]]  # offset and value, by partition
+
+
+class Feed:
+    """Writes to all partitions of these topics until it is closed. acked: times, by topic and
+    partition; their ends by ``ends``.
+    """
+
+    def __init__(self, bootstrap: str, topics: dict[str, int], transactional: str = "") -> None:
+        self.topics = topics
+        self.acked: dict[tuple[str, int], list[float]] = defaultdict(list)
+        self.ends: dict[tuple[str, int], int] = {}
+        config = {"bootstrap.servers": bootstrap, "linger.ms": 2, "acks": "all", **QUIET}
+        config |= {"enable.idempotence": True, "message.timeout.ms": 60_000}
+        if transactional:
+            config |= {"transactional.id": transactional, "transaction.timeout.ms": 30_000}
+        self._transactional = bool(transactional)
+        self._producer = Producer(config)
+        self._stop = threading.Event()
+        self._number = 0
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        if not self._transactional:
+            while not self._stop.wait(PAUSE_S):
+                self._write()
+            return
+        self._producer.init_transactions(60)
+        while not self._stop.wait(PAUSE_S):
+            try:
+                self._transact()
+            except KafkaException as error:
+                if error.args[0].fatal():
+                    raise
+
+    def _transact(self) -> None:
+        self._producer.begin_transaction()
+        try:
+            for _ in range(3):
+                self._write()
+            if self._number % 2:
+                self._producer.commit_transaction(30)
+            else:
+                self._producer.abort_transaction(30)
+        except KafkaException as error:
+            if not error.args[0].fatal():
+                self._producer.abort_transaction(60)
+            raise
+
+    def _write(self) -> None:
+        self._number += 1
+        for topic, count in list(self.topics.items()):
+            for partition in range(count):
+                try:
+                    self._producer.produce(
+                        topic, b"feed:%d:%d" % (partition, self._number), partition=partition,
+                        on_delivery=self._delivered,
+                    )  # fmt: skip
+                except BufferError:
+                    time.sleep(0.01)
+        self._producer.poll(0)
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is None:
+            key = message.topic(), message.partition()
+            self.acked[key].append(time.monotonic())
+            self.ends[key] = max(self.ends.get(key, 0), message.offset() + 1)
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join(90)
+        self._producer.flush(30)
+
+
+class Topics:
+    """Creates, grows and removes topics."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+
+    def create(self, name: str, replicas: list[list[int]]) -> None:
+        new = NewTopic(
+            name, len(replicas), replica_assignment=replicas, config={"min.insync.replicas": "2"}
+        )
+
+        def created() -> bool:
+            try:
+                self._admin.create_topics([new], operation_timeout=20)[name].result(30)
+            except KafkaException as error:
+                assert error.args[0].name() == "TOPIC_ALREADY_EXISTS", str(error)
+            return True
+
+        wait_until(created, 60, f"{name} is created")
+
+    def delete(self, name: str) -> None:
+        self._admin.delete_topics([name], operation_timeout=20)[name].result(30)
+
+    def grow(self, name: str, count: int) -> None:
+        self._admin.create_partitions([NewPartitions(name, count)])[name].result(30)
+
+
+def read_log(bootstrap: str, topic: str, partitions: int) -> Log:
+    """Everything that a reader of committed records may be given."""
+    config = {"bootstrap.servers": bootstrap, "group.id": "exam-log", "enable.auto.commit": False}
+    config |= {"auto.offset.reset": "earliest", "isolation.level": "read_committed"}
+    consumer = Consumer({**config, "enable.partition.eof": True, **QUIET})
+    found: Log = {n: [] for n in range(partitions)}
+    open_ = set(found)
+    deadline = time.monotonic() + READ_S
+    try:
+        consumer.assign([TopicPartition(topic, n, 0) for n in found])
+        while open_:
+            assert time.monotonic() < deadline, f"{topic} could not be read to its end"
+            for message in consumer.consume(500, 0.5):
+                if message.error() is None:
+                    row = message.offset(), message.value().decode()
+                    found[message.partition()].append(row)
+                elif message.error().name() == "_PARTITION_EOF":
+                    open_.discard(message.partition())
+    finally:
+        consumer.close()
+    return found
+
+
+def committed(bootstrap: str, group: str, topic: str, partitions: int) -> dict[int, int]:
+    """By partition, of those that have any."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, **QUIET})
+    try:
+        keys = [TopicPartition(topic, n) for n in range(partitions)]
+        return {
+            row.partition: row.offset for row in consumer.committed(keys, 10) if row.offset >= 0
+        }
+    finally:
+        consumer.close()

@@ -1,0 +1,90 @@
+"""Programs of roles as the runner sees them: processes, and the lines that they write."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import IO, Any
+
+TESTS = Path(__file__).resolve().parents[2]
+EXIT_S = 90.0
+DUMP_S = 1.0
+
+
+class Running:
+    """One program. lines: what it has told so far, each with its name."""
+
+    def __init__(self, plan: dict[str, Any], directory: Path) -> None:
+        self.name: str = plan["name"]
+        self.lines: list[dict[str, Any]] = [{"at": 0.0, "what": "name", "who": self.name}]
+        self.errors_path = directory / f"{self.name}.errors"
+        self._errors = self.errors_path.open("wb")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "fault.clients.program", json.dumps(plan)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            cwd=TESTS,
+            env=_environment(),
+        )
+        assert self._process.stdout is not None
+        self._thread = threading.Thread(
+            target=self._read, args=(self._process.stdout,), daemon=True
+        )
+        self._thread.start()
+        self.ended_s = 0.0
+
+    def _read(self, stdout: IO[bytes]) -> None:
+        for line in stdout:
+            self.lines.append({**json.loads(line), "who": self.name})
+
+    def strike(self) -> None:
+        """Its mishap is due."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"strike\n")
+        self._process.stdin.flush()
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def begin_end(self) -> None:
+        """It is to close its client and end."""
+        assert self._process.stdin is not None
+        if self.running:
+            self._process.stdin.close()
+
+    def end(self) -> str:
+        """Wait for its end; what was wrong with that."""
+        began = time.monotonic()
+        try:
+            code = self._process.wait(EXIT_S)
+        except subprocess.TimeoutExpired:
+            return f"it does not end\n{self.kill()}"
+        finally:
+            self.ended_s = time.monotonic() - began
+            self._errors.close()
+        self._thread.join(10)
+        return "" if code == 0 else f"it ended with {code}:\n{self.errors()[-2000:]}"
+
+    def kill(self) -> str:
+        """Where its threads were."""
+        self._process.send_signal(signal.SIGUSR1)
+        time.sleep(DUMP_S)
+        self._process.kill()
+        self._process.wait()
+        return self.errors()[-6000:]
+
+    def errors(self) -> str:
+        return self.errors_path.read_text(errors="replace")
+
+
+def _environment() -> dict[str, str]:
+    path = os.pathsep.join([str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": path.rstrip(os.pathsep), "PYTHONFAULTHANDLER": "1"}

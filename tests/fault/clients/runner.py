@@ -1,0 +1,166 @@
+"""Runs cells of the exam of clients: roles beside each other, one fault, and what must hold.
+
+    python tests/fault/clients/runner.py --size commit
+    python tests/fault/clients/runner.py --role cooperative --fault 'leader killed'
+
+A line for each cell; results are kept in build/clients-exam, where ``--resume`` finds them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (2, 3)]
+
+from fault.clients.batch import Batch, Cell, Verdict
+from fault.clients.faults import FAULTS
+from fault.clients.roles import ROLES
+from fault.clients.scene import SCENES, Stage
+
+ROOT = Path(__file__).resolve().parents[3]
+TOGETHER = 5
+# The cells of a commit: each kind of role, and each kind of fault, once.
+COMMIT: dict[str, tuple[str, ...]] = {
+    "leader killed": ("idempotent producer", "assign poll", "cooperative", "asyncio producer"),
+    "coordinator stopped": ("classic eager", "transactional producer", "admin"),
+    "leader silent": ("send_many producer", "assign columns", "consumer protocol"),
+    "two cancels": ("asyncio columns", "asyncio member"),
+}
+# A night has these faults, with all roles.
+NIGHT = (
+    "nothing", "leader killed", "leader stopped", "leader silent", "leader once", "leader errors",
+    "coordinator killed", "coordinator stopped", "coordinator silent", "coordinator errors",
+    "controller killed", "bootstrap silent", "topic deleted", "topic recreated", "topic grown",
+    "max.poll.interval", "one cancel", "two cancels", "callbacks raise", "fork", "program ends",
+)  # fmt: skip
+
+
+class Results:
+    """Of cells, in a file: a line of JSON for each that was run; the last one counts."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.known: dict[Cell, str] = {}
+        if path.exists():
+            for line in path.read_text().splitlines():
+                row = json.loads(line)
+                self.known[Cell(row["role"], row["fault"])] = row["problem"]
+
+    def add(self, verdict: Verdict) -> None:
+        self.known[verdict.cell] = verdict.problem
+        row = {**verdict.cell._asdict(), "problem": verdict.problem, "revision": revision()}
+        with self._path.open("a") as file:
+            file.write(json.dumps({**row, "pauses": verdict.pauses}) + "\n")
+
+
+def revision() -> str:
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+
+
+class Wanted(NamedTuple):
+    """size: commit, night or release; roles, faults: only these."""
+
+    size: str
+    roles: list[str]
+    faults: list[str]
+
+    def cells(self) -> list[Cell]:
+        """Of one fault after the other."""
+        if self.roles or self.faults:
+            faults, commit = self.faults or list(FAULTS), False
+        else:
+            commit = self.size == "commit"
+            faults = list(COMMIT if commit else NIGHT if self.size == "night" else FAULTS)
+        return [
+            Cell(role, fault)
+            for fault in faults
+            for role in ROLES
+            if FAULTS[fault].fits(ROLES[role])
+            and (role in COMMIT[fault] if commit else not self.roles or role in self.roles)
+        ]
+
+
+def batches(cells: Iterable[Cell], together: int) -> Iterator[list[Cell]]:
+    """Cells of the same fault, so many at a time."""
+    open_: list[Cell] = []
+    for cell in cells:
+        if open_ and (open_[0].fault != cell.fault or len(open_) == together):
+            yield open_
+            open_ = []
+        open_.append(cell)
+    if open_:
+        yield open_
+
+
+def run(
+    cells: list[Cell], kind: str, results: Results, *, together: int = TOGETHER, seed: int
+) -> list[Verdict]:
+    """All of them, on one cluster; prints a line for each."""
+    print(f"{len(cells)} cells on {kind}, KBROKER_FAULT_SEED={seed}", flush=True)
+    chance = random.Random(seed)
+    found: list[Verdict] = []
+    with tempfile.TemporaryDirectory(prefix="clients-exam-") as directory:
+        stage = Stage(SCENES[kind](Path(directory) / "cluster"))
+        try:
+            for some in batches(cells, together):
+                for verdict in Batch(stage, some, chance, Path(directory)).run():
+                    print(verdict.line(), flush=True)
+                    results.add(verdict)
+                    found.append(verdict)
+        finally:
+            stage.close()
+    return found
+
+
+def summary(cells: list[Cell], results: Results) -> str:
+    """Names the cells that failed or were not run."""
+    failed = [cell for cell in cells if results.known.get(cell)]
+    missing = [cell for cell in cells if cell not in results.known]
+    passed = len(cells) - len(failed) - len(missing)
+    lines = [f"{passed} of {len(cells)} cells passed"]
+    lines += [f"failed: {cell.role} × {cell.fault}: {results.known[cell]}" for cell in failed]
+    lines += [f"not run: {cell.role} × {cell.fault}" for cell in missing]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--size", choices=("commit", "night", "release"), default="commit")
+    parser.add_argument("--brokers", choices=sorted(SCENES), default="kbroker")
+    parser.add_argument("--resume", action="store_true", help="only cells that have not passed")
+    parser.add_argument("--role", action="append", choices=list(ROLES), default=[])
+    parser.add_argument("--fault", action="append", choices=list(FAULTS), default=[])
+    parser.add_argument("--together", type=int, default=TOGETHER, help="roles at a time")
+    parser.add_argument("--results", type=Path, default=ROOT / "build" / "clients-exam")
+    options = parser.parse_args()
+    cells = Wanted(options.size, options.role, options.fault).cells()
+    results = Results(options.results / f"{options.brokers}.jsonl")
+    if not options.resume:
+        for cell in cells:
+            results.known.pop(cell, None)
+    seed = int(os.environ.get("KBROKER_FAULT_SEED") or time.time_ns() % (1 << 31))
+    left = [cell for cell in cells if results.known.get(cell, "not run")]
+    try:
+        if left:
+            run(left, options.brokers, results, together=options.together, seed=seed)
+    finally:
+        print(summary(cells, results), flush=True)
+    return 0 if not any(results.known.get(cell, "not run") for cell in cells) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

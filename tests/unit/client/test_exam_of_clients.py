@@ -1,0 +1,160 @@
+"""The exam of clients (tests/fault/clients) has a cell for every public method and setting, and its
+checker sees what it is there for.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from fault.clients import checker, coverage
+from fault.clients.faults import FAULTS
+from fault.clients.roles import ROLES
+from fault.clients.runner import COMMIT, NIGHT, Cell, Results, Wanted, summary
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.mark.parametrize("kind", coverage.CLASSES, ids=lambda kind: kind.__name__)
+def test_every_public_method_is_met_by_a_role_or_says_why_not(kind):
+    name = kind.__name__
+    met, not_met = coverage.MET[name], coverage.NOT_MET[name]
+    public = coverage.public(kind)
+
+    assert public - set(met) - set(not_met) == set(), "give them a role in coverage.py"
+    assert (set(met) | set(not_met)) - public == set(), "they are gone"
+    assert set(met) & set(not_met) == set()
+    for roles in met.values():
+        assert roles
+        assert all(ROLES[role].client == name for role in roles)
+
+
+@pytest.mark.parametrize("kind", coverage.SETTINGS)
+def test_every_setting_is_set_by_a_role_or_says_why_not(kind):
+    rows, reasons = coverage.SETTINGS[kind], coverage.UNSET[kind]
+    no_effect = {name for name, row in rows.items() if row.no_effect is not None}
+    by_roles = coverage.set_by_roles(kind)
+
+    assert set(rows) - no_effect - by_roles - set(reasons) == set(), "add them to coverage.py"
+    assert set(reasons) - set(rows) == set(), "they are gone"
+    assert set(reasons) & by_roles == set()
+    assert set(reasons) & no_effect == set()
+
+
+def test_every_role_meets_every_fault_that_fits_at_release():
+    cells = Wanted("release", [], []).cells()
+
+    assert len(set(cells)) == len(cells)
+    assert {cell.role for cell in cells} == set(ROLES)
+    assert {cell.fault for cell in cells} == set(FAULTS)
+    for smaller in ("commit", "night"):
+        assert set(Wanted(smaller, [], []).cells()) <= set(cells)
+    assert set(COMMIT) | set(NIGHT) <= set(FAULTS)
+    for fault, roles in COMMIT.items():
+        assert all(FAULTS[fault].fits(ROLES[role]) for role in roles)
+
+
+def test_results_are_found_again_and_the_summary_names_what_is_open(tmp_path):
+    path = tmp_path / "results"
+    rows = [("admin", "nothing", ""), ("static", "nothing", "lost"), ("admin", "fork", "x")]
+    path.write_text(
+        "".join(
+            json.dumps({"role": role, "fault": fault, "problem": problem}) + "\n"
+            for role, fault, problem in [*rows, ("admin", "fork", "")]
+        )
+    )
+    cells = [Cell(*row[:2]) for row in rows] + [Cell("static", "fork")]
+
+    said = summary(cells, Results(path))
+
+    assert said.splitlines() == [
+        "2 of 4 cells passed",
+        "failed: static × nothing: lost",
+        "not run: static × fork",
+    ]
+
+
+# -- the checker
+
+LOG = {0: [(n, f"w:0:{n}") for n in range(10)]}
+
+
+def returned(*offsets: int, who: str = "a") -> dict[str, Any]:
+    rows = [(0, n, f"w:0:{n}") for n in offsets]
+    return {"what": "returned", "who": who, "rows": rows}
+
+
+def moved(what: str, who: str = "a") -> dict[str, Any]:
+    return {"what": what, "who": who, "partitions": [0]}
+
+
+def told(offset: int) -> dict[str, Any]:
+    return {"what": "committed", "who": "a", "offsets": [(0, offset)]}
+
+
+@pytest.mark.parametrize(
+    ("events", "committed", "words"),
+    [
+        ([returned(*range(10))], {0: 10}, ""),
+        ([returned(*range(5)), moved("lost"), returned(*range(3, 10))], {}, ""),
+        ([returned(*range(6)), told(4), moved("lost"), returned(*range(3, 10))], {0: 4}, "back"),
+        ([returned(0, 1, 3)], {}, "records lost"),
+        ([returned(0, 1, 1)], {}, "again"),
+        ([returned(*range(5)), moved("lost"), returned(*range(6, 10), who="b")], {}, "lost"),
+        ([returned(*range(5))], {}, "never returned"),
+        ([returned(*range(5))], {0: 7}, "committed 7"),
+        ([returned(*range(10)), told(10)], {0: 8}, "told 10"),
+    ],
+)
+def test_the_checker_of_readers(events, committed, words):
+    complete = words == "never returned" or not words
+    found = checker.check_readers(ROLES["cooperative"], events, LOG, committed, complete)
+    assert (words in " ".join(found)) if words else not found
+
+
+def writer(*events: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"what": "name", "who": "w"}, *events]
+
+
+def acked(*rows: tuple[int, int]) -> dict[str, Any]:
+    return {"what": "acked", "rows": [(0, number, offset) for number, offset in rows]}
+
+
+def transaction(outcome: str, *numbers: int) -> dict[str, Any]:
+    return {"what": "transaction", "outcome": outcome, "rows": [(0, n) for n in numbers]}
+
+
+@pytest.mark.parametrize(
+    ("role", "lines", "log", "words"),
+    [
+        ("idempotent producer", [acked((3, 3))], LOG, ""),
+        ("idempotent producer", [acked((11, 11))], LOG, "lost"),
+        ("idempotent producer", [acked((3, 4))], LOG, "is not at 4"),
+        ("idempotent producer", [], {0: [(0, "w:0:0"), (1, "w:0:0")]}, "2 times"),
+        ("plain producer", [], {0: [(0, "w:0:0"), (1, "w:0:0")]}, ""),
+        ("transactional producer", [acked((3, 3)), transaction("aborted", 3)], LOG, "aborted"),
+        ("transactional producer", [transaction("committed", 3, 12)], LOG, "lost"),
+        ("transactional producer", [transaction("unknown", 3, 12)], LOG, "half"),
+        ("transactional producer", [acked((12, 12)), transaction("aborted", 12)], LOG, ""),
+    ],
+)
+def test_the_checker_of_writers(role, lines, log, words):
+    found = checker.check_writer(ROLES[role], writer(*lines), log)
+    assert (words in " ".join(found)) if words else not found
+
+
+def test_the_checker_of_ends():
+    end = {"what": "end", "over": 0.1, "longest": "poll", "threads": [], "warnings": []}
+    end["sockets"] = 0
+
+    assert checker.check_ends([end], False) == []
+    assert checker.check_ends([], False) == ["the program did not come to its end"]
+    for change, words in (
+        ({"over": 30.0}, "poll took 30.0 s longer"),
+        ({"threads": ["kafka-producer"]}, "threads left"),
+        ({"sockets": 2}, "2 sockets left"),
+        ({"warnings": ["unclosed"]}, "warnings left"),
+    ):
+        assert words in checker.check_ends([{**end, **change}], False)[0]
+    assert "3 futures" in checker.check_ends([{"what": "open", "count": 3}, end], False)[0]
