@@ -31,7 +31,7 @@ from kbroker.console.operation import Asked, Operation
 from kbroker.console.operations import OPERATIONS
 from kbroker.console.problems import BadRequest, Problem, problem_of
 from kbroker.console.sessions import Login, Sessions
-from kbroker.security.own_hosts import is_own_host, refusal
+from kbroker.exposition.own_hosts import is_own_host, refusal
 
 logger = logging.getLogger(__name__)
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from kbroker.exposition.text import escape
 from kbroker.metrics.catalog import METRICS
 from kbroker.metrics.slots import Counters
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def prometheus_text(
@@ -36,8 +35,3 @@ def prometheus_text(
                 lines.append(f"{metric.name}{{{labels}}} {value}")
     lines.append("")
     return "\n".join(lines)
-
-
-def escape(text: str) -> str:
-    """Escape a label value."""
-    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kbroker.exposition.text import escape
 from kbroker.ipc.calls import QuotaFigure
-from kbroker.metrics.export import escape
 
 Who = tuple[str, str, str]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from kbroker import __version__
 from kbroker.cluster.image import ClusterImage
-from kbroker.metrics.mbeans import NO_TAGS, Sample, Tags, plain_lines
+from kbroker.exposition.mbeans import NO_TAGS, Sample, Tags, plain_lines
 from kbroker.workers.exporter.partitions import Seen
 
 PARTITION_ROWS: tuple[tuple[str, str, Callable[[Seen], int]], ...] = (

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from kbroker._ext.shared.client_figures import read_clients
-from kbroker.metrics.mbeans import ATTRIBUTE, SOFTWARE, Bean, Sample, Samples, Tags
+from kbroker.exposition.mbeans import ATTRIBUTE, SOFTWARE, Bean, Sample, Samples, Tags
 
 CONNECTIONS = Bean(
     "kafka.server",

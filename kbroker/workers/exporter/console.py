@@ -12,8 +12,8 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from kbroker.exposition.http import http_response
 from kbroker.workers.base import now_ms
-from kbroker.workers.exporter.http import http_response
 from kbroker.workers.exporter.lag_history import EVERY_MS, POINTS_MAX
 
 if TYPE_CHECKING:

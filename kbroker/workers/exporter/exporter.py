@@ -19,6 +19,20 @@ from typing import TYPE_CHECKING, ClassVar
 
 from kbroker.cluster.image import ClusterImage
 from kbroker.errors import NO_ROOM_TO_ACCEPT, WireError
+from kbroker.exposition.http import (
+    DISCARDED_BYTES_MAX,
+    REQUEST_BYTES_MAX,
+    HttpConnection,
+    HttpError,
+    HttpRequest,
+    host_of,
+    http_response,
+    streamed,
+    without_body,
+)
+from kbroker.exposition.jmx import pattern_of
+from kbroker.exposition.own_hosts import is_own_host, refusal
+from kbroker.exposition.text import CONTENT_TYPE
 from kbroker.ipc.calls import (
     HELLO,
     IMAGE,
@@ -39,9 +53,8 @@ from kbroker.ipc.process_table import (
 )
 from kbroker.logcontext import RateLimit
 from kbroker.metrics.catalog import ACCEPT_PAUSES, ZOOKEEPER_DISCONNECTED
-from kbroker.metrics.export import CONTENT_TYPE, prometheus_text
+from kbroker.metrics.export import prometheus_text
 from kbroker.metrics.slots import Counters
-from kbroker.security.own_hosts import is_own_host, refusal
 from kbroker.workers.base import (
     NO_DESCRIPTORS_PAUSE_MS,
     ProcessContext,
@@ -51,17 +64,6 @@ from kbroker.workers.base import (
 )
 from kbroker.workers.exporter.console import ConsoleDoor, own_names
 from kbroker.workers.exporter.health import Health
-from kbroker.workers.exporter.http import (
-    DISCARDED_BYTES_MAX,
-    REQUEST_BYTES_MAX,
-    HttpConnection,
-    HttpError,
-    HttpRequest,
-    host_of,
-    http_response,
-    streamed,
-    without_body,
-)
 from kbroker.workers.exporter.lag_history import ASKED_OFFSETS_MAX, EVERY_MS, LagHistory
 from kbroker.workers.plugged import reporter_names
 
@@ -409,8 +411,8 @@ class ExporterWorker(Worker):
         if request.path == "/metrics":
             return streamed(request, CONTENT_TYPE, self._made_figures().metrics())
         if request.path == "/jmx":
-            pattern = request.query.get("qry", "*")
-            return streamed(request, "application/json", self._made_figures().jmx(pattern))
+            found = self._made_figures().jmx(pattern_of(request))
+            return streamed(request, "application/json", found)
         if request.path == "/groups":
             return streamed(request, "application/json", self._made_figures().groups())
         return None
@@ -440,8 +442,8 @@ class ExporterWorker(Worker):
 
 def check_query(request: HttpRequest) -> None:
     """Raises HttpError for a query that a path does not take. Those of probes check their own."""
-    if request.path == "/jmx" and not request.query.keys() <= {"qry"}:
-        raise HttpError(400, "only qry is allowed: a pattern of MBean names, with *")
+    if request.path == "/jmx":
+        pattern_of(request)
     if request.path in WITHOUT_QUERY and request.query:
         raise HttpError(400, f"{request.path} takes no query")
 

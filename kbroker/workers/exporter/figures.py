@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator
-from fnmatch import fnmatchcase
 from itertools import chain
-from typing import Any
 
 from kbroker.cluster.image import ClusterImage
-from kbroker.internal_topics import OFFSETS_TOPIC
-from kbroker.metrics.mbeans import (
-    ATTRIBUTE,
+from kbroker.exposition.jmx import jmx_pieces
+from kbroker.exposition.mbeans import (
     CONFLUENT,
     EXPORTER,
     GAUGE,
     HISTOGRAMS,
     JMX,
-    METER,
     NATIVE,
     NO_TAGS,
     WRITERS,
     Bean,
     Samples,
     Tags,
-    attributes,
-    object_name,
     plain_lines,
 )
-from kbroker.metrics.meter_rates import MeterRates
+from kbroker.exposition.meter_rates import MeterRates
+from kbroker.internal_topics import OFFSETS_TOPIC
 from kbroker.workers.exporter.as_kafka_exporter import cluster_lines, partition_lines
 from kbroker.workers.exporter.clients import ClientSoftware
 from kbroker.workers.exporter.groups import GroupLags
@@ -204,27 +198,4 @@ class Figures:
 
     def jmx(self, pattern: str) -> Iterator[str]:
         """The text of ``/jmx``, in pieces: the MBeans whose names match a pattern with ``*``."""
-        yield '{"beans":[\n'
-        separator = ""
-        merged: dict[str, dict[str, Any]] = {}
-        self._rates.look(time.monotonic())
-        for bean, samples in self.samples():
-            lines = []
-            for tags, value in samples:
-                name = object_name(bean, tags)
-                # Of all meters, so that a pattern leaves no hole in their rates.
-                rates = self._rates.attributes(name, value) if bean.kind == METER else {}
-                if not fnmatchcase(name, pattern):
-                    continue
-                if bean.kind == ATTRIBUTE:
-                    merged.setdefault(name, {}).update(attributes(bean, value))
-                    continue
-                lines.append(
-                    separator + json.dumps({"name": name} | attributes(bean, value) | rates)
-                )
-                separator = ",\n"
-            yield "".join(lines)
-        for name, row in merged.items():
-            yield separator + json.dumps({"name": name} | row)
-            separator = ",\n"
-        yield "\n]}\n"
+        yield from jmx_pieces(self.samples(), self._rates, pattern)

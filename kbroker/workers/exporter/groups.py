@@ -15,10 +15,10 @@ from typing import Any
 
 from kbroker._ext.shared.group_offsets import entries, rows, sums
 from kbroker.errors import WireError
+from kbroker.exposition.mbeans import Sample, Tags, label, plain_lines
 from kbroker.ipc import calls
 from kbroker.ipc.process_table import Address
 from kbroker.ipc.rpc import Rpc
-from kbroker.metrics.mbeans import Sample, Tags, label, plain_lines
 from kbroker.workers.exporter.lag_history import LagHistory
 from kbroker.workers.exporter.partitions import Seen
 from kbroker.workers.exporter.record_ages import LOOKUPS_MAX, RecordAges

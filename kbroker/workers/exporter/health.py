@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from kbroker.exposition.http import HttpError, HttpRequest, http_response
 from kbroker.ipc.process_table import (
     CONNECTIONS,
     HEARTBEAT_NS,
@@ -25,7 +26,6 @@ from kbroker.ipc.process_table import (
     ProcessKind,
     ProcessTable,
 )
-from kbroker.workers.exporter.http import HttpError, HttpRequest, http_response
 
 STATE_NAMES = {STARTING: "starting", READY: "ready", STOPPING: "stopping"}
 VERBOSE = "verbose"

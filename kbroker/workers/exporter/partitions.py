@@ -12,7 +12,7 @@ from typing import NamedTuple
 from kbroker._ext.shared.log_figures import LogFigures
 from kbroker._ext.shared.partition_table import LEADER, ONLINE, PartitionTable
 from kbroker.cluster.image import NO_SLOT, ClusterImage, PartitionImage
-from kbroker.metrics.mbeans import GAUGE, METER, Bean, Sample, Samples, Tags, label
+from kbroker.exposition.mbeans import GAUGE, METER, Bean, Sample, Samples, Tags, label
 from kbroker.replication.following import fetcher_number
 from kbroker.replication.partition import least_in_sync
 

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from kbroker.exposition.mbeans import GAUGE, NO_TAGS, Bean, Samples, Tags, plain_lines
 from kbroker.ipc.process_table import PID, Address, ProcessTable
-from kbroker.metrics.mbeans import GAUGE, NO_TAGS, Bean, Samples, Tags, plain_lines
 
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")

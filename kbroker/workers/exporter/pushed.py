@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kbroker.errors import WireError
+from kbroker.exposition.mbeans import Tags, plain_lines
 from kbroker.ipc import calls
 from kbroker.ipc.process_table import Address
 from kbroker.ipc.rpc import Rpc
-from kbroker.metrics.mbeans import Tags, plain_lines
 
 HELP = "Pushed by clients."
 # Of the series of a histogram.

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from kbroker.errors import ConfigError
+from kbroker.exposition.mbeans import ATTRIBUTE, Samples, attributes, object_name
 from kbroker.logcontext import RateLimit
-from kbroker.metrics.mbeans import ATTRIBUTE, Samples, attributes, object_name
 from kbroker.security import plugins
 from kbroker.workers.plugged import REPORTER_METHODS, REPORTERS
 
@@ -26,7 +26,7 @@ CLOSE_S = 2.0
 class Metric(NamedTuple):
     """One attribute of an MBean. value: a call that returns the present one, None once it is gone.
 
-    The first four are those of the clients' reporters. kind: of ``metrics.mbeans``.
+    The first four are those of the clients' reporters. kind: of ``exposition.mbeans``.
     """
 
     name: str

@@ -17,7 +17,7 @@ from kbroker._ext.shared.request_times import (
     summary,
 )
 from kbroker.errors import ErrorCode
-from kbroker.metrics.mbeans import (
+from kbroker.exposition.mbeans import (
     METER,
     NO_TAGS,
     QUANTILES,

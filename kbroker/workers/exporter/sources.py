@@ -11,8 +11,8 @@ from kbroker._ext.shared.partition_table import PartitionTable
 from kbroker._ext.shared.request_times import TimesView
 from kbroker.clock import SystemClock
 from kbroker.config.topic_keys import TOPIC_KEYS
+from kbroker.exposition.meter_rates import MeterRates, started_s
 from kbroker.ipc.process_table import ProcessKind
-from kbroker.metrics.meter_rates import MeterRates, started_s
 from kbroker.workers.exporter.clients import ClientSoftware
 from kbroker.workers.exporter.figures import Figures
 from kbroker.workers.exporter.groups import GroupLags

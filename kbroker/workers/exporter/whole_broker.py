@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from kbroker.ipc.process_table import Address, ProcessKind
-from kbroker.metrics import catalog
-from kbroker.metrics.catalog import Metric
-from kbroker.metrics.mbeans import (
+from kbroker.exposition.mbeans import (
     ATTRIBUTE,
     GAUGE,
     METER,
@@ -18,6 +15,9 @@ from kbroker.metrics.mbeans import (
     Samples,
     Tags,
 )
+from kbroker.ipc.process_table import Address, ProcessKind
+from kbroker.metrics import catalog
+from kbroker.metrics.catalog import Metric
 from kbroker.metrics.slots import Counters
 from kbroker.metrics.window import Window
 from kbroker.workers.exporter.partitions import TOPIC_BEANS

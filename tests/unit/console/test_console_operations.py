@@ -13,7 +13,7 @@ from kbroker.console.operation import (
 )
 from kbroker.console.operations import OPERATIONS
 from kbroker.console.problems import BadRequest
-from kbroker.security.own_hosts import is_own_host
+from kbroker.exposition.own_hosts import is_own_host
 
 pytestmark = pytest.mark.unit
 

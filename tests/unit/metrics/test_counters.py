@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kbroker.exposition.text import escape
 from kbroker.metrics import catalog
 from kbroker.metrics.catalog import (
     API_WIDTH,
@@ -13,7 +14,7 @@ from kbroker.metrics.catalog import (
     PRODUCE_BYTES,
     REQUESTS,
 )
-from kbroker.metrics.export import escape, prometheus_text
+from kbroker.metrics.export import prometheus_text
 from kbroker.metrics.slots import ROW_CELLS, Counters, region_size
 
 pytestmark = pytest.mark.unit

@@ -11,7 +11,7 @@ import pytest
 
 from kbroker.config.loader import load_properties
 from kbroker.errors import ConfigError
-from kbroker.metrics.mbeans import GAUGE, METER, NO_TAGS, TIMES, Bean, Tags, Times
+from kbroker.exposition.mbeans import GAUGE, METER, NO_TAGS, TIMES, Bean, Tags, Times
 from kbroker.testing import wait_until
 from kbroker.workers import plugged
 from kbroker.workers.exporter.reporters import Reporters

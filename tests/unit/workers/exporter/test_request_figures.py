@@ -11,7 +11,7 @@ from kbroker._ext.shared.request_times import (
     TimesView,
     region_size,
 )
-from kbroker.metrics.mbeans import attributes, object_name
+from kbroker.exposition.mbeans import attributes, object_name
 from kbroker.workers.exporter.requests import ELECTIONS, RequestFigures
 
 pytestmark = pytest.mark.unit

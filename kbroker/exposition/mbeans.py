@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from kbroker.metrics.export import escape
+from kbroker.exposition.text import escape
 
 # Kinds of MBeans: a counter (a Meter in Kafka), a gauge, a share from 0 to 1, the distribution of
 # times in milliseconds (a Histogram or a Timer), and an attribute of an MBean that has several.

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from kbroker.metrics.meter_rates import METERS_MAX, MeterRates, started_s
+from kbroker.exposition.meter_rates import METERS_MAX, MeterRates, started_s
 
 pytestmark = pytest.mark.unit
 ALL = ("MeanRate", "OneMinuteRate", "FiveMinuteRate", "FifteenMinuteRate")

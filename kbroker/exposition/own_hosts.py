@@ -27,7 +27,7 @@ def is_own_host(host: str, names: frozenset[str]) -> bool:
     return True
 
 
-def refusal(host: str) -> str:
-    """What the client of a request for another name is told."""
+def refusal(host: str, what: str = "broker", setting: str = "console.hosts") -> str:
+    """What the client of a request for another name is told. setting: that has the names."""
     shown = repr(host[:100])
-    return f"this broker is not called {shown}; add the name to console.hosts, or use an address"
+    return f"this {what} is not called {shown}; add the name to {setting}, or use an address"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.metrics.mbeans import (
+from kbroker.exposition.mbeans import (
     ATTRIBUTE,
     GAUGE,
     METER,
