@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from kbroker.client.client_settings import Settings
@@ -25,6 +25,14 @@ class Metric(NamedTuple):
     group: str
     tags: dict[str, str]
     value: Any
+
+
+class Group(NamedTuple):
+    """Present values under the name of Java's group. tags: besides the client's id."""
+
+    name: str
+    tags: tuple[tuple[str, str], ...]
+    values: Values
 
 
 class Names(NamedTuple):
@@ -150,6 +158,10 @@ class ClientMetrics:
         """The present values."""
         lately = self._samples.lately()[self._group]
         return lately.values(self._names) | self._present(lately)
+
+    def groups(self) -> Iterator[Group]:
+        """All metrics, those without tags first. Any thread."""
+        yield Group(self._group, (), self.values())
 
     def _present(self, lately: Lately) -> Values:
         """Values that are nothing of these."""

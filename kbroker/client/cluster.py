@@ -89,6 +89,8 @@ class Cluster:
         self.request_timeout = request_timeout
         self.deadline = deadline
         self.connect_timeout = connect_timeout
+        # Told of each new connection, by the thread that made it.
+        self.on_connected: Callable[[Connection], None] | None = None
         self._seeds = parse_addresses(self.bootstrap)
         self._forget()
 
@@ -249,6 +251,8 @@ class Cluster:
             self._failed(address)
             raise
         self._failed_at.pop(address, None)
+        if self.on_connected is not None:
+            self.on_connected(made)
         return made
 
     def _any_connection(self, retry: Retry) -> Connection:

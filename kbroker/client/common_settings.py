@@ -114,8 +114,31 @@ COMMON = (
         "enable.metrics.push",
         flag,
         True,
-        "Metrics are sent to the brokers.",
-        no_effect="they are not",
+        "Metrics are pushed to brokers that ask for them (KIP-714), and to no others.",
+    ),
+    Setting(
+        "kbroker.metrics.port",
+        whole,
+        None,
+        "The client's metrics are served here by HTTP: `/metrics` for Prometheus, and `/jmx` by "
+        "the names of MBeans. 0: any free port, which `metrics_address` has; unset: they are not. "
+        "Clients of one process with the same port are served together.",
+        0,
+        65_535,
+    ),
+    Setting(
+        "kbroker.metrics.host",
+        text,
+        "127.0.0.1",
+        "The address of that port; `0.0.0.0` or `::` lets other machines ask.",
+    ),
+    Setting(
+        "kbroker.metrics.hosts",
+        listed,
+        (),
+        "Further names by which that port may be called, besides addresses, `localhost`, the name "
+        "of the machine and `kbroker.metrics.host`; `*`: any. Others are refused, as a web page "
+        "could read the metrics by one (DNS rebinding).",
     ),
 )
 

@@ -14,6 +14,7 @@ import socket
 import struct
 import time
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from kbroker.client.addresses import connect
@@ -152,6 +153,11 @@ class Connection:
         if made is not None:
             made.close()
         self._waiting.clear()
+
+    def interrupt(self) -> None:
+        """Let the thread that waits for a response fail. Any thread."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     @property
     def closed(self) -> bool:

@@ -13,6 +13,7 @@ from support.otlp import distribution, histogram, metrics_data
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
 from kbroker.cli import command  # noqa: E402
+from kbroker.client import KafkaConsumer, KafkaProducer  # noqa: E402
 from kbroker.client.cluster import Cluster  # noqa: E402
 from kbroker.metastore.node_file import NodeFile  # noqa: E402
 from kbroker.metastore.paths import CLIENT_METRICS_CONFIGS  # noqa: E402
@@ -139,3 +140,74 @@ def test_store_of_an_older_broker_gets_the_node_for_subscriptions(
     config(broker, "get", "client-metrics", "all")
 
     assert "interval.ms" in capsys.readouterr().out
+
+
+# -- our own clients
+
+
+def figure(broker: Broker, name: str, client_id: str) -> float | None:
+    """The value that a client has pushed, of the series with that client id; None without one."""
+    rows = scrape(broker).values.get(f"kbroker_client_{name}", {})
+    found = [value for labels, value in rows.items() if dict(labels)["client_id"] == client_id]
+    return sum(found) if found else None
+
+
+def test_our_clients_push_what_a_subscription_asks_for_and_no_others(broker: Broker) -> None:
+    setting = "metrics=org.apache.kafka.,interval.ms=200,match=client_id=shop-.*"
+    config(broker, "set", "client-metrics", "shop", *setting.split(","))
+    settings = {"bootstrap_servers": broker.bootstrap}
+    with (
+        KafkaProducer(settings, client_id="shop-writer") as producer,
+        KafkaProducer(settings, client_id="other") as other,
+        KafkaConsumer(
+            settings, client_id="shop-reader", group_id="shop", auto_offset_reset="earliest"
+        ) as consumer,
+    ):
+        for one in (producer, other):
+            for _ in range(100):
+                one.send("orders", b"x" * 100)
+            one.flush(30)
+        consumer.subscribe(["orders"])
+        read = 0
+
+        def is_told() -> bool:
+            nonlocal read
+            read += len(consumer.poll(0.1))
+            sent = figure(broker, "producer_record_send_total", "shop-writer")
+            told = figure(broker, "consumer_fetch_manager_records_consumed_total", "shop-reader")
+            return read == 200 and (sent, told) == (100, 200)
+
+        wait_until(is_told, timeout=60)
+
+        rows = scrape(broker).values
+        [labels] = rows["kbroker_client_consumer_coordinator_assigned_partitions"]
+        assert dict(labels)["group_id"] == "shop"
+        assert dict(labels)["client_software_name"] == "kbroker-client"
+        assert dict(labels)["client_instance_id"] == consumer.client_instance_id(10)
+        topics = rows["kbroker_client_producer_topic_record_send_total"]
+        assert {dict(labels)["topic"]: n for labels, n in topics.items()} == {"orders": 100}
+        assert figure(broker, "producer_record_send_total", "other") is None
+
+
+def test_last_push_of_our_client_has_what_the_one_before_lacks(broker: Broker) -> None:
+    """It comes with ``close``, long before the interval is over."""
+    config(broker, "set", "client-metrics", "all", "metrics=*", "interval.ms=3600000")
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap, client_id="short")
+    assert producer.client_instance_id(30)
+    producer.send("orders", b"x").result(30)
+    assert figure(broker, "producer_record_send_total", "short") is None
+
+    producer.close(30)
+
+    wait_until(lambda: figure(broker, "producer_record_send_total", "short") == 1)
+
+
+def test_our_client_finds_a_subscription_that_is_made_later(broker: Broker) -> None:
+    """A broker without one announces nothing, so nothing is asked; a new connection finds it."""
+    with KafkaProducer(bootstrap_servers=broker.bootstrap, client_id="early") as producer:
+        producer.send("orders", b"x").result(30)
+        assert producer.client_instance_id(5) is None
+        config(broker, "set", "client-metrics", "all", "metrics=*", "interval.ms=100")
+
+        wait_until(lambda: producer.client_instance_id(5) is not None)
+        wait_until(lambda: figure(broker, "producer_record_send_total", "early") == 1)

@@ -1,47 +1,21 @@
-"""Writes OpenTelemetry's MetricsData, as clients push it."""
+"""Writes what clients push of OpenTelemetry's metrics, besides what ours do (``otlp_encoding``)."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
+from kbroker.protocol.otlp_encoding import (
+    attribute,
+    gauge,
+    message,
+    metrics_data,
+    number,
+    total,
+    varint,
+)
 
-def varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
-
-
-def message(field: int, data: bytes) -> bytes:
-    """A field that is a message, or text."""
-    return varint(field << 3 | 2) + varint(len(data)) + data
-
-
-def attribute(key: str, value: str) -> bytes:
-    return message(1, key.encode()) + message(2, message(1, value.encode()))
-
-
-def number(value: float, attributes: Mapping[str, str]) -> bytes:
-    """A NumberDataPoint."""
-    out = b"".join(message(7, attribute(*pair)) for pair in attributes.items())
-    out += struct.pack("<Bq", 0x19, 1)  # its time
-    if isinstance(value, int):
-        return out + struct.pack("<Bq", 0x31, value)
-    return out + struct.pack("<Bd", 0x21, value)
-
-
-def gauge(name: str, *points: bytes) -> bytes:
-    """A Metric."""
-    body = b"".join(message(1, point) for point in points)
-    return message(1, name.encode()) + message(5, body)
-
-
-def total(name: str, *points: bytes, is_delta: bool, is_monotonic: bool = True) -> bytes:
-    body = b"".join(message(1, point) for point in points)
-    body += bytes([0x10, 1 if is_delta else 2, 0x18, is_monotonic])
-    return message(1, name.encode()) + message(7, body)
+__all__ = ["attribute", "gauge", "message", "metrics_data", "number", "total", "varint"]
 
 
 def distribution(
@@ -114,12 +88,3 @@ def exponential_histogram(name: str, *points: bytes, is_delta: bool) -> bytes:
 
 def summary(name: str) -> bytes:
     return message(1, name.encode()) + message(11, b"")
-
-
-def metrics_data(metrics: Iterable[bytes], resource: Mapping[str, str] | None = None) -> bytes:
-    scope = b"".join(message(2, metric) for metric in metrics)
-    group = message(2, scope)
-    if resource is not None:
-        body = b"".join(message(1, attribute(*pair)) for pair in resource.items())
-        group = message(1, body) + group
-    return message(1, group)

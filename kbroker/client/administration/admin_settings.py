@@ -21,6 +21,10 @@ _NO_EFFECT = {
     "metric.reporters": _NO_METRICS,
     "metrics.num.samples": _NO_METRICS,
     "metrics.sample.window.ms": _NO_METRICS,
+    "enable.metrics.push": _NO_METRICS,
+    "kbroker.metrics.port": _NO_METRICS,
+    "kbroker.metrics.host": _NO_METRICS,
+    "kbroker.metrics.hosts": _NO_METRICS,
 }
 
 SETTINGS = {

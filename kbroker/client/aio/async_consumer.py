@@ -351,6 +351,15 @@ class AsyncKafkaConsumer:
         """As ``KafkaConsumer.metrics``."""
         return self._consumer.metrics()
 
+    async def client_instance_id(self, timeout: float | None = None) -> str | None:
+        """As ``KafkaConsumer.client_instance_id``."""
+        return await self._run(lambda: self._consumer.client_instance_id(timeout))
+
+    @property
+    def metrics_address(self) -> tuple[str, int] | None:
+        """As ``KafkaConsumer.metrics_address``."""
+        return self._consumer.metrics_address
+
     async def close(self, timeout: float | None = None) -> None:
         """As ``KafkaConsumer.close``."""
         try:

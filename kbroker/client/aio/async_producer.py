@@ -17,7 +17,8 @@ from kbroker._ext.client.record_futures import RecordFuture, RecordFutures
 from kbroker.client.errors import BufferExhausted, ClientClosed, ClientError
 from kbroker.client.offsets import GroupMetadata
 from kbroker.client.producer.identity import Offsets
-from kbroker.client.producer.kafka_producer import KafkaProducer, refused
+from kbroker.client.producer.kafka_producer import KafkaProducer
+from kbroker.client.producer.parts import refused
 from kbroker.client.producer.records import Headers, ProducerRecord, RecordMetadata
 from kbroker.client.record_arrays import Fields, Parts, slices_of, timestamps_of
 
@@ -328,6 +329,15 @@ class AsyncKafkaProducer:
     def metrics_by_topic(self) -> dict[str, dict[str, float]]:
         """As ``KafkaProducer.metrics_by_topic``."""
         return self._core.metrics_by_topic()
+
+    async def client_instance_id(self, timeout: float | None = None) -> str | None:
+        """As ``KafkaProducer.client_instance_id``."""
+        return await self._outside(partial(self._core.client_instance_id, timeout))
+
+    @property
+    def metrics_address(self) -> tuple[str, int] | None:
+        """As ``KafkaProducer.metrics_address``."""
+        return self._core.metrics_address
 
     async def close(self, timeout: float | None = None) -> None:
         """Send what is buffered, within ``timeout`` seconds, and end; what is left then fails.

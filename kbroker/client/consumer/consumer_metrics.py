@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from kbroker.client.client_metrics import ClientMetrics, Lately, Names, Values
+from kbroker.client.client_metrics import ClientMetrics, Group, Lately, Names, Values
 from kbroker.client.client_settings import Settings
 
 if TYPE_CHECKING:
     from kbroker.client.consumer.core import Core
+    from kbroker.client.consumer.partitions import PartitionState
 
+# Groups of Java's, and how the names of the second begin.
+FETCHES, COORDINATOR = "consumer-fetch-manager-metrics", "consumer-coordinator-metrics"
+_OF_COORDINATOR = ("commit-", "heartbeat-", "rebalance-", "assigned-")
 _NAMES = Names(
     rates=(
         ("records-consumed", "fetched_records"),
@@ -34,9 +39,7 @@ class ConsumerMetrics(ClientMetrics):
 
     def __init__(self, settings: Settings, core: Core) -> None:
         self._core = core
-        super().__init__(
-            settings, core.client_id, "consumer-fetch-manager-metrics", self._counts, _NAMES
-        )
+        super().__init__(settings, core.client_id, FETCHES, self._counts, _NAMES)
 
     def _counts(self) -> dict[str, int]:
         core = self._core
@@ -51,9 +54,28 @@ class ConsumerMetrics(ClientMetrics):
 
     def _present(self, lately: Lately) -> Values:
         parts = list(self._core.fetcher.parts.values())
-        lags = [
-            part.high_watermark - part.position
-            for part in parts
-            if part.high_watermark is not None and part.position is not None
-        ]
+        lags = [lag for lag in map(_lag, parts) if lag is not None]
         return {"assigned-partitions": len(parts), "records-lag-max": max([0, *lags])}
+
+    def groups(self) -> Iterator[Group]:
+        values = self.values()
+        yield Group(FETCHES, (), {name: values[name] for name in values if _is_of_fetches(name)})
+        yield Group(
+            COORDINATOR, (), {name: values[name] for name in values if not _is_of_fetches(name)}
+        )
+        for part in list(self._core.fetcher.parts.values()):
+            lag = _lag(part)
+            if lag is not None:
+                topic, number = part.key
+                tags = ("topic", topic), ("partition", str(number))
+                yield Group(FETCHES, tags, {"records-lag": lag})
+
+
+def _is_of_fetches(name: str) -> bool:
+    return not name.startswith(_OF_COORDINATOR)
+
+
+def _lag(part: PartitionState) -> int | None:
+    """None: nothing is known yet. The thread that polls may change it meanwhile."""
+    end, position = part.high_watermark, part.position
+    return None if end is None or position is None else max(0, end - position)

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from kbroker.client.client_settings import Settings
 from kbroker.client.cluster import Cluster
+from kbroker.client.connection import Connection
 from kbroker.client.consumer.collector import Collector, Kind
 from kbroker.client.consumer.commits import Commits, Identity, Offsets
 from kbroker.client.consumer.consumer_metadata import ConsumerMetadata
@@ -53,6 +54,8 @@ class Core:
         self.client_id: str = settings["client.id"] or _client_id(group)
         self.default_s: float = settings["default.api.timeout.ms"] / 1000
         self.request_s: float = settings["request.timeout.ms"] / 1000
+        # Told of new connections, by the threads that make them.
+        self.on_connected: Callable[[Connection], None] | None = None
         self.inbox = Inbox()
         # What may wait for a broker waits only behind its like: metadata, questions to each leader,
         # calls of the program, and commits.
@@ -102,7 +105,7 @@ class Core:
     def cluster(self) -> Cluster:
         """A cluster for one thread."""
         found = self.settings
-        return Cluster(
+        made = Cluster(
             ",".join(found["bootstrap.servers"]),
             found.security,
             client_id=self.client_id,
@@ -113,6 +116,12 @@ class Core:
             deadline=max(self.default_s, 0.001),
             connect_timeout=found["socket.connection.setup.timeout.ms"] / 1000,
         )
+        made.on_connected = self._connected
+        return made
+
+    def _connected(self, connection: Connection) -> None:
+        if self.on_connected is not None:
+            self.on_connected(connection)
 
     # -- one thread at a time
 

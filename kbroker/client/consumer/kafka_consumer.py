@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import re
 import time
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import index
 from types import TracebackType
@@ -18,6 +16,7 @@ from kbroker._ext.client.forwarder import Forwarder
 from kbroker._ext.client.record_futures import RecordFutures
 from kbroker._ext.client.record_reader import RecordColumns
 from kbroker.client.cluster import Cluster
+from kbroker.client.consumer import at_exit
 from kbroker.client.consumer.commits import Callback, as_committed
 from kbroker.client.consumer.consumer_metadata import KnownTopic, ask
 from kbroker.client.consumer.consumer_metrics import ConsumerMetrics
@@ -32,17 +31,13 @@ from kbroker.client.consumer.partitions import (
 )
 from kbroker.client.errors import CommitFailed, ConsumerState, RejectedError
 from kbroker.client.hosts import require_threads
+from kbroker.client.monitoring.monitoring import Monitoring
 from kbroker.client.offsets import EARLIEST, LATEST, NO_OFFSET, GroupMetadata, list_offsets
 from kbroker.errors import ErrorCode
 
 logger = logging.getLogger(__name__)
 
-_alive: weakref.WeakSet[KafkaConsumer] = weakref.WeakSet()
 _CLOSE_S = 30.0
-# BOUND: how long a program takes to end for the sake of its consumers: all of them, and each after
-# that.
-_AT_EXIT_S = 5.0
-_AT_EXIT_EACH_S = 0.1
 _ITERATE_S = 1.0
 _COLUMN_ROWS = 5_000
 # About two responses' worth of small records; arrays are cheaper than objects.
@@ -83,7 +78,24 @@ class KafkaConsumer:
         self._interceptors = found["interceptor.classes"]
         self._manual = False
         self._metrics = ConsumerMetrics(found, self._core)
-        _alive.add(self)
+        try:
+            self._monitoring = self._made_monitoring()
+        except BaseException:
+            self._core.close(0.0)
+            raise
+        self._core.on_connected = self._monitoring.connected
+        at_exit.add(self)
+
+    def _made_monitoring(self) -> Monitoring:
+        found, core = self._settings, self._core
+        resource = {
+            "group_id": found["group.id"],
+            "group_instance_id": found["group.instance.id"],
+            "client_rack": found["client.rack"],
+        }
+        return Monitoring(
+            found, "kafka.consumer", core.client_id, self._metrics, resource, core.cluster
+        )
 
     def __enter__(self) -> KafkaConsumer:
         return self
@@ -499,6 +511,17 @@ class KafkaConsumer:
         """
         return self._metrics.values()
 
+    def client_instance_id(self, timeout: float | None = None) -> str | None:
+        """The id that brokers have given this client, for what it pushes of its metrics (KIP-714);
+        None if they do not ask for metrics. Raises SettingRefused without ``enable.metrics.push``.
+        """
+        return self._monitoring.instance_id(self._seconds(timeout))
+
+    @property
+    def metrics_address(self) -> tuple[str, int] | None:
+        """Where the metrics are served, if ``kbroker.metrics.port`` is set."""
+        return self._monitoring.address
+
     # -- the end
 
     def wakeup(self) -> None:
@@ -519,17 +542,26 @@ class KafkaConsumer:
         """Commit nothing by itself any more, as if ``enable.auto.commit`` were false."""
         self._core.stop_auto_commit()
 
+    def forget(self) -> None:
+        """In a new process, whose threads and connections are another's."""
+        self._core.closed = True
+        self._monitoring.forget()
+
     def close(self, timeout: float | None = None) -> None:
         """Commit, if that is automatic, leave the group, and end; may be called again.
 
         timeout: seconds for all of that, by default 30.
         """
         core = self._core
-        _alive.discard(self)
+        at_exit.discard(self)
         if core.closed or core.pid != os.getpid():
             return
-        core.close(_CLOSE_S if timeout is None else timeout)
-        self._metrics.close()
+        deadline = time.monotonic() + (_CLOSE_S if timeout is None else timeout)
+        try:
+            core.close(max(0.0, deadline - time.monotonic()))
+        finally:
+            self._monitoring.close(deadline - time.monotonic())
+            self._metrics.close()
         for interceptor in self._interceptors:
             if hasattr(interceptor, "close"):
                 interceptor.close()
@@ -546,30 +578,3 @@ def _intercepted(interceptor: Any, records: list[ConsumerRecord]) -> list[Consum
         logger.exception("on_consume of %r raised an error; records are as they were", interceptor)
         return records
     return records if changed is None else changed
-
-
-# -- the ends of processes
-
-
-def _close_all() -> None:
-    """A program that ends leaves its groups. What it has handled is unknown, so nothing is
-    committed.
-    """
-    deadline = time.monotonic() + _AT_EXIT_S
-    for consumer in list(_alive):
-        try:
-            consumer.stop_auto_commit()
-            consumer.close(max(_AT_EXIT_EACH_S, deadline - time.monotonic()))
-        except Exception as error:
-            logger.warning("cannot close consumer %s: %s", consumer.client_id, error)
-
-
-def _forget_all() -> None:
-    """In a new process, whose threads and connections are another's."""
-    for consumer in list(_alive):
-        consumer._core.closed = True
-    _alive.clear()
-
-
-atexit.register(_close_all)
-os.register_at_fork(after_in_child=_forget_all)

@@ -5,30 +5,27 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import random
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kbroker._ext.client.appender import Appender
 from kbroker._ext.client.forwarder import Forwarder
 from kbroker._ext.client.record_futures import RecordFuture, RecordFutures
 from kbroker._ext.client.send_loop import SendLoop
-from kbroker.client.client_settings import Settings
 from kbroker.client.cluster import Cluster
+from kbroker.client.connection import Connection
 from kbroker.client.errors import (
     BufferExhausted,
     ClientClosed,
     ClientError,
-    SerializationFailed,
     Timeout,
     TransactionState,
 )
 from kbroker.client.hosts import require_threads
+from kbroker.client.monitoring.monitoring import Monitoring
 from kbroker.client.offsets import GroupMetadata
-from kbroker.client.producer import at_exit
-from kbroker.client.producer.failures import Failures
+from kbroker.client.producer import at_exit, parts
 from kbroker.client.producer.identity import BROKEN, OPEN, READY, Identity, Offsets
 from kbroker.client.producer.producer_metrics import ProducerMetrics
 from kbroker.client.producer.producer_settings import SETTINGS, producer_settings
@@ -36,12 +33,10 @@ from kbroker.client.producer.records import (
     Callback,
     Headers,
     ProducerRecord,
-    RecordMetadata,
     told,
 )
 from kbroker.client.producer.sender import Sender
 from kbroker.client.record_arrays import Fields, Parts, both_parts_of, timestamps_of
-from kbroker.record.compression import CODEC_NAMES
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -74,13 +69,13 @@ class KafkaProducer:
         self._transactional = found["transactional.id"] is not None
         self.client_id: str = found["client.id"] or f"producer-{next(_numbers)}"
         self._partitioner = found["partitioner.class"]
-        self._key_serializer = _serializer(found["key.serializer"])
-        self._value_serializer = _serializer(found["value.serializer"])
+        self._key_serializer = parts.serializer(found["key.serializer"])
+        self._value_serializer = parts.serializer(found["value.serializer"])
         self._interceptors = found["interceptor.classes"]
         self._block_s = found["max.block.ms"] / 1000
         fetch_ms = found["metadata.fetch.timeout.ms"]
         self._metadata_s = self._block_s if fetch_ms is None else fetch_ms / 1000
-        self._pool = _pool(found, found["block.on.buffer.full"] and self._waits)
+        self._pool = parts.pool(found, found["block.on.buffer.full"] and self._waits)
         acks = found["acks"]
         timeout_ms = found["timeout.ms"]
         self._loop = SendLoop(
@@ -104,6 +99,14 @@ class KafkaProducer:
         self._sender.ask_identity = self._ask_identity  # type: ignore[method-assign]
         self._sender.add_partitions = self._identity.add_partitions
         self._metrics = ProducerMetrics(found, self.client_id, self._pool, self._loop, self._sender)
+        self._monitoring = Monitoring(
+            found,
+            "kafka.producer",
+            self.client_id,
+            self._metrics,
+            {"transactional_id": found["transactional.id"]},
+            self._cluster,
+        )
         self._transaction_records = 0
         self._asked_in_vain = False
         self._append = self._pool.append
@@ -117,7 +120,7 @@ class KafkaProducer:
 
     def _cluster(self) -> Cluster:
         found = self._settings
-        return Cluster(
+        made = Cluster(
             ",".join(found["bootstrap.servers"]),
             found.security,
             client_id=self.client_id,
@@ -125,6 +128,11 @@ class KafkaProducer:
             deadline=max(self._block_s, 0.001),
             connect_timeout=found["socket.connection.setup.timeout.ms"] / 1000,
         )
+        made.on_connected = self._connected
+        return made
+
+    def _connected(self, connection: Connection) -> None:
+        self._monitoring.connected(connection)
 
     def __enter__(self) -> KafkaProducer:
         return self
@@ -169,7 +177,7 @@ class KafkaProducer:
                 )  # fmt: skip
             except (TypeError, ValueError, OverflowError) as error:
                 if not isinstance(topic, ProducerRecord):
-                    future = refused(error, topic)
+                    future = parts.refused(error, topic)
         if future is None:
             rest = value, key, headers, partition, timestamp_ms
             if isinstance(topic, ProducerRecord):
@@ -208,12 +216,12 @@ class KafkaProducer:
         given = record.topic
         try:
             for interceptor in self._interceptors:
-                record = _intercepted(interceptor, record)
+                record = parts.intercepted(interceptor, record)
             topic = self._named(record.topic)
             if not self._pool.partition_count(topic):
                 yield topic
-            key = _serialized(self._key_serializer, topic, record.key)
-            value = _serialized(self._value_serializer, topic, record.value)
+            key = parts.serialized(self._key_serializer, topic, record.key)
+            value = parts.serialized(self._value_serializer, topic, record.value)
             partition = record.partition
             if partition is None and callable(self._partitioner):
                 partition = self._placed(topic, key)
@@ -231,7 +239,7 @@ class KafkaProducer:
                 if future is None:
                     yield need
         except (TypeError, ValueError, OverflowError) as error:
-            future = refused(error, given)
+            future = parts.refused(error, given)
         except ClientError as error:
             if error.retriable or isinstance(error, ClientClosed | TransactionState):
                 raise
@@ -281,11 +289,11 @@ class KafkaProducer:
         if isinstance(keys, Fields):
             keys = keys if isinstance(values, Fields) else list(keys)
         elif self._key_serializer is not None and keys is not None:
-            keys = [_serialized(self._key_serializer, topic, key) for key in keys]
+            keys = [parts.serialized(self._key_serializer, topic, key) for key in keys]
         if isinstance(values, Fields):
             return both_parts_of(values, keys)
         if self._value_serializer is not None:
-            values = [_serialized(self._value_serializer, topic, value) for value in values]
+            values = [parts.serialized(self._value_serializer, topic, value) for value in values]
         return values, keys
 
     def forwarder(self, *, keep_partitions: bool = False) -> Forwarder:
@@ -324,7 +332,7 @@ class KafkaProducer:
         try:
             return int(self._partitioner(key, everything, self._pool.led(topic) or everything))
         except Exception as error:
-            raise _failed_in("the partitioner", error) from error
+            raise parts.failed_in("the partitioner", error) from error
 
     def _acknowledge(self, future: RecordFuture) -> None:
         error = future.exception()
@@ -371,6 +379,19 @@ class KafkaProducer:
         """The same of each topic that records were sent to: group ``producer-topic-metrics``."""
         return self._metrics.by_topic()
 
+    def client_instance_id(self, timeout: float | None = None) -> str | None:
+        """The id that brokers have given this client, for what it pushes of its metrics (KIP-714);
+        None if they do not ask for metrics. timeout: ``max.block.ms`` by default. Raises
+        SettingRefused without ``enable.metrics.push``.
+        """
+        self._check_process()
+        return self._monitoring.instance_id(self._block_s if timeout is None else timeout)
+
+    @property
+    def metrics_address(self) -> tuple[str, int] | None:
+        """Where the metrics are served, if ``kbroker.metrics.port`` is set."""
+        return self._monitoring.address
+
     def close(self, timeout: float | None = None) -> None:
         """Send what is buffered, within ``timeout`` seconds, and end; what is left then fails.
 
@@ -383,12 +404,15 @@ class KafkaProducer:
         at_exit.discard(self)
         if self._pid != os.getpid():
             return
+        deadline = None if timeout is None else time.monotonic() + timeout
         self._pool.close(ClientClosed("the producer is closed"))
         self._settle()
         if (timeout is None or timeout > 0) and not self._sender.is_current:
             self._pool.flush(float("inf") if timeout is None else timeout)
         self._sender.stop(10.0)
         self._identity.close()
+        left = None if deadline is None else deadline - time.monotonic()
+        self._monitoring.close(0.0 if self._sender.is_current else left)
         self._metrics.close()
         for interceptor in self._interceptors:
             if hasattr(interceptor, "close"):
@@ -426,6 +450,7 @@ class KafkaProducer:
         """In a new process: there is no thread that would send."""
         self._closed = True
         self._settle()
+        self._monitoring.forget()
 
     # -- transactions
 
@@ -527,72 +552,3 @@ class KafkaProducer:
             self._asked_in_vain = True
             logger.log(level, "no producer id yet: %s; asking again", error)
             self._sender.later(self._settings["retry.backoff.ms"] / 1000, self._ask_identity)
-
-
-# -- parts
-
-
-def _pool(found: Settings, waits: bool) -> Appender:
-    codec = CODEC_NAMES.index(found["compression.type"])
-    level = f"compression.{found['compression.type']}.level"
-    failures = Failures(found)
-    in_flight = found["max.in.flight.requests.per.connection"]
-    return Appender(
-        failures,
-        RecordMetadata,
-        batch_bytes=found["batch.size"],
-        buffer_bytes=found["buffer.memory"],
-        record_bytes_max=failures.record_bytes_max(),
-        linger_us=found["linger.ms"] * 1000,
-        delivery_us=found["delivery.timeout.ms"] * 1000,
-        block_us=found["max.block.ms"] * 1000 if waits else 0,
-        in_flight_max=in_flight,
-        codec=codec,
-        level=found[level] if level in found.given else None,
-        idempotent=found["enable.idempotence"],
-        transactional=found["transactional.id"] is not None,
-        ignore_keys=found["partitioner.ignore.keys"],
-        adaptive=found["partitioner.adaptive.partitioning.enable"],
-        round_robin=found["partitioner.class"] == "round_robin",
-        seed=random.getrandbits(63),
-    )
-
-
-def _serializer(given: Any) -> Callable[[str, Any], Any] | None:
-    """``(topic, field) -> bytes`` from a callable or an object with ``serialize``."""
-    if given is None:
-        return None
-    serialize = getattr(given, "serialize", None)
-    if serialize is not None:
-        return serialize  # type: ignore[no-any-return]
-    return lambda topic, field: given(field)
-
-
-def _serialized(serialize: Callable[[str, Any], Any] | None, topic: str, field: Any) -> Any:
-    if serialize is None or field is None:
-        return field
-    try:
-        return serialize(topic, field)
-    except Exception as error:
-        raise _failed_in("the serializer", error) from error
-
-
-def _intercepted(interceptor: Any, record: ProducerRecord) -> ProducerRecord:
-    """COMPAT: as in Java, an interceptor that fails is left out."""
-    try:
-        changed = interceptor.on_send(record)
-    except Exception:
-        logger.exception("on_send of %r raised an error; the record is sent as it was", interceptor)
-        return record
-    return record if changed is None else changed
-
-
-def _failed_in(what: str, error: Exception) -> SerializationFailed:
-    return SerializationFailed(f"{what} raised {type(error).__name__}: {error}")
-
-
-def refused(error: Exception, topic: object) -> RecordFuture:
-    """The future of a record that cannot be encoded."""
-    if not isinstance(topic, str):
-        raise error
-    return RecordFuture.refused(error)

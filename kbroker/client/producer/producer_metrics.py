@@ -7,6 +7,7 @@ for metadata and producer ids, is not counted: docs/clients.md has what differs 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 from kbroker._ext.client import producer_figures
 from kbroker._ext.client.appender import Appender
@@ -14,6 +15,7 @@ from kbroker._ext.client.send_loop import SendLoop
 from kbroker.client.client_metrics import (
     ClientMetrics,
     Counts,
+    Group,
     Lately,
     Names,
     Samples,
@@ -119,6 +121,13 @@ class ProducerMetrics(ClientMetrics):
         """Of each topic that records were sent to, under those of ``producer-topic-metrics``."""
         lately = self._by_topic.lately()
         return {topic: row.values(_TOPIC) for topic, row in lately.items()}
+
+    def groups(self) -> Iterator[Group]:
+        yield from super().groups()
+        for node, values in self.by_node().items():
+            yield Group("producer-node-metrics", (("node-id", f"node-{node}"),), values)
+        for topic, values in self.by_topic().items():
+            yield Group("producer-topic-metrics", (("topic", topic),), values)
 
     def _counts(self) -> Counts:
         sender = self._sender

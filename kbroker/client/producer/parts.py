@@ -1,0 +1,84 @@
+"""What a producer is made of, and the plug-ins that it calls."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from typing import Any
+
+from kbroker._ext.client.appender import Appender
+from kbroker._ext.client.record_futures import RecordFuture
+from kbroker.client.client_settings import Settings
+from kbroker.client.errors import SerializationFailed
+from kbroker.client.producer.failures import Failures
+from kbroker.client.producer.records import ProducerRecord, RecordMetadata
+from kbroker.record.compression import CODEC_NAMES
+
+logger = logging.getLogger(__name__)
+
+
+def pool(found: Settings, waits: bool) -> Appender:
+    codec = CODEC_NAMES.index(found["compression.type"])
+    level = f"compression.{found['compression.type']}.level"
+    failures = Failures(found)
+    in_flight = found["max.in.flight.requests.per.connection"]
+    return Appender(
+        failures,
+        RecordMetadata,
+        batch_bytes=found["batch.size"],
+        buffer_bytes=found["buffer.memory"],
+        record_bytes_max=failures.record_bytes_max(),
+        linger_us=found["linger.ms"] * 1000,
+        delivery_us=found["delivery.timeout.ms"] * 1000,
+        block_us=found["max.block.ms"] * 1000 if waits else 0,
+        in_flight_max=in_flight,
+        codec=codec,
+        level=found[level] if level in found.given else None,
+        idempotent=found["enable.idempotence"],
+        transactional=found["transactional.id"] is not None,
+        ignore_keys=found["partitioner.ignore.keys"],
+        adaptive=found["partitioner.adaptive.partitioning.enable"],
+        round_robin=found["partitioner.class"] == "round_robin",
+        seed=random.getrandbits(63),
+    )
+
+
+def serializer(given: Any) -> Callable[[str, Any], Any] | None:
+    """``(topic, field) -> bytes`` from a callable or an object with ``serialize``."""
+    if given is None:
+        return None
+    serialize = getattr(given, "serialize", None)
+    if serialize is not None:
+        return serialize  # type: ignore[no-any-return]
+    return lambda topic, field: given(field)
+
+
+def serialized(serialize: Callable[[str, Any], Any] | None, topic: str, field: Any) -> Any:
+    if serialize is None or field is None:
+        return field
+    try:
+        return serialize(topic, field)
+    except Exception as error:
+        raise failed_in("the serializer", error) from error
+
+
+def intercepted(interceptor: Any, record: ProducerRecord) -> ProducerRecord:
+    """COMPAT: as in Java, an interceptor that fails is left out."""
+    try:
+        changed = interceptor.on_send(record)
+    except Exception:
+        logger.exception("on_send of %r raised an error; the record is sent as it was", interceptor)
+        return record
+    return record if changed is None else changed
+
+
+def failed_in(what: str, error: Exception) -> SerializationFailed:
+    return SerializationFailed(f"{what} raised {type(error).__name__}: {error}")
+
+
+def refused(error: Exception, topic: object) -> RecordFuture:
+    """The future of a record that cannot be encoded."""
+    if not isinstance(topic, str):
+        raise error
+    return RecordFuture.refused(error)
