@@ -72,10 +72,10 @@ class MetricsPush:
             if len(self._addresses) < _ADDRESSES_MAX:
                 self._addresses.setdefault(address, 0.0)
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name=f"kafka-metrics-{self._client_id}", daemon=True
-                )
-                self._thread.start()
+                name = f"kafka-metrics-{self._client_id}"
+                made = threading.Thread(target=self._run, name=name, daemon=True)
+                made.start()
+                self._thread = made
 
     @property
     def is_running(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +20,8 @@ from kbroker.uuids import uuid_text
 if TYPE_CHECKING:
     from kbroker.client.monitoring.metrics_page import MetricsPage, Told
     from kbroker.client.monitoring.metrics_push import MetricsPush
+
+logger = logging.getLogger(__name__)
 
 # Of the last push, where the end of a client may take any time.
 _CLOSE_S = 2.0
@@ -77,10 +80,13 @@ class Monitoring:
             return
         if not self._pushes or not connection.speaks(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS):
             return
-        with self._lock:
-            if self._push is None:
-                self._push = self._made_push()
-        self._push.announced((connection.host, connection.port))
+        try:
+            with self._lock:
+                if self._push is None:
+                    self._push = self._made_push()
+            self._push.announced((connection.host, connection.port))
+        except Exception as error:  # such as no thread left: the client has its connection
+            logger.warning("the metrics of %s are not pushed: %s", self._client_id, error)
 
     def _made_push(self) -> MetricsPush:
         from kbroker.client.monitoring.metrics_push import MetricsPush  # few brokers ask

@@ -335,6 +335,22 @@ def test_broker_that_asks_for_nothing_costs_no_thread_and_no_connection() -> Non
         assert not broker.pushes
 
 
+def test_client_works_where_there_is_no_thread_for_the_push(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    start = threading.Thread.start
+
+    def refused(thread: threading.Thread) -> None:
+        if thread.name.startswith("kafka-metrics-"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    with Asking() as broker, consumer(broker) as made:
+        made.list_topics(10)
+        assert "are not pushed: can't start new thread" in caplog.text
+
+
 def test_client_that_must_not_push_does_not() -> None:
     with Asking() as broker, consumer(broker, enable_metrics_push=False) as made:
         with pytest.raises(SettingRefused, match=r"enable\.metrics\.push"):
