@@ -123,9 +123,10 @@ their stages, `log.format=json` the whole log written as JSON with an event for 
 
 ## What clients push
 
-A subscription asks clients to push their own metrics (KIP-714); Java's from 3.7 and librdkafka's
-from 2.5 do. `kafka-client-metrics.sh` and `kafka-configs.sh --entity-type client-metrics` set
-them. It is announced to clients whose connection is made while there is a subscription; others ask
+A subscription asks clients to push their own metrics (KIP-714); those of kbroker, of Java from 3.7
+and of librdkafka from 2.5 do. `kafka-client-metrics.sh` and
+`kafka-configs.sh --entity-type client-metrics` set them. It is announced to clients
+whose connection is made while there is a subscription; others ask
 for none until they connect again.
 
 ```
