@@ -6,7 +6,7 @@ as if it were its own (DNS rebinding). Its requests have its name in their Host 
 
 from __future__ import annotations
 
-import ipaddress
+import socket
 
 # Among the names: every name is taken.
 ANY = "*"
@@ -20,11 +20,18 @@ def is_own_host(host: str, names: frozenset[str]) -> bool:
     name = name.lower()
     if name in names or ANY in names or name == "localhost":
         return True
-    try:
-        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
-    except ValueError:
-        return False
-    return True
+    return _is_address(name.removeprefix("[").removesuffix("]").partition("%")[0])
+
+
+def _is_address(text: str) -> bool:
+    # Python's ipaddress would cost each process half a megabyte.
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, text)
+        except (OSError, ValueError):
+            continue
+        return True
+    return False
 
 
 def refusal(host: str, what: str = "broker", setting: str = "console.hosts") -> str:

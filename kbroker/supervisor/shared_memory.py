@@ -4,12 +4,10 @@ possible.
 
 from __future__ import annotations
 
-import grp
 import json
 import logging
 import os
 from collections.abc import Iterable
-from importlib.util import find_spec
 
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ConfigError
@@ -68,7 +66,7 @@ def make_regions(
 
 def _why_not() -> str:
     """Why there can be no names; empty if nothing is known against them."""
-    if find_spec("posix_ipc") is None:
+    if not _has_posix_ipc():
         return "the package posix_ipc is missing"
     if not os.path.isdir(DIRECTORY):
         return f"there is no {DIRECTORY}"
@@ -93,9 +91,19 @@ def _access(config: BrokerConfig) -> tuple[int, int]:
         return int(mode or "0600", 8), -1
     key = "shared.memory.group"
     try:
+        import grp  # only for this setting
+
         group = int(name) if name.isascii() and name.isdigit() else grp.getgrnam(name).gr_gid
     except KeyError:
         raise ConfigError(key, name, "a group of this machine, by name or number") from None
     if os.geteuid() != 0 and group not in (os.getegid(), *os.getgroups()):
         raise ConfigError(key, name, "a group that the broker's user is in (usermod -aG)")
     return int(mode or _GROUP_MODE, 8), group
+
+
+def _has_posix_ipc() -> bool:
+    try:
+        import posix_ipc  # noqa: F401 - its use is to be there
+    except ImportError:
+        return False
+    return True
