@@ -153,6 +153,7 @@ class Counting(InlineRunner):
     """tasks: the number of tasks."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.tasks = 0
 
     def run(self, tasks, work, label):  # type: ignore[no-untyped-def]
