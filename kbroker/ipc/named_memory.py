@@ -29,6 +29,15 @@ _NOTE = re.compile(rb"kbroker-([0-9a-f]{8})\n")
 _FLOCK = struct.Struct("hhqqi4x")
 
 
+def has_package() -> bool:
+    """Whether posix_ipc is there; it has no wheel for each Python."""
+    try:
+        import posix_ipc  # noqa: F401 - its use is to be there
+    except ImportError:
+        return False
+    return True
+
+
 class NamedMemory:
     """The objects of this run. Supervisor only."""
 

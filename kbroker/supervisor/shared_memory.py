@@ -14,6 +14,7 @@ from kbroker.errors import ConfigError
 from kbroker.ipc.named_memory import (
     DIRECTORY,
     NamedMemory,
+    has_package,
     note_run,
     noted_run,
     path_of,
@@ -66,7 +67,7 @@ def make_regions(
 
 def _why_not() -> str:
     """Why there can be no names; empty if nothing is known against them."""
-    if not _has_posix_ipc():
+    if not has_package():
         return "the package posix_ipc is missing"
     if not os.path.isdir(DIRECTORY):
         return f"there is no {DIRECTORY}"
@@ -99,11 +100,3 @@ def _access(config: BrokerConfig) -> tuple[int, int]:
     if os.geteuid() != 0 and group not in (os.getegid(), *os.getgroups()):
         raise ConfigError(key, name, "a group that the broker's user is in (usermod -aG)")
     return int(mode or _GROUP_MODE, 8), group
-
-
-def _has_posix_ipc() -> bool:
-    try:
-        import posix_ipc  # noqa: F401 - its use is to be there
-    except ImportError:
-        return False
-    return True

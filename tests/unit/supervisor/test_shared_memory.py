@@ -176,7 +176,7 @@ def test_without_names_there_are_memfds_and_one_line(
     elif why == "no directory":
         monkeypatch.setattr(shared_memory, "DIRECTORY", str(place / "none"))
     else:
-        monkeypatch.setattr(shared_memory, "_has_posix_ipc", lambda: False)
+        monkeypatch.setattr(shared_memory, "has_package", lambda: False)
     with caplog.at_level(logging.INFO):
         broker = opened(place)
     try:
