@@ -12,7 +12,7 @@ from kbroker._ext.client.record_reader import RecordColumns, RecordReader
 from kbroker.client.client_settings import Settings
 from kbroker.client.consumer.fetcher import Fetcher
 from kbroker.client.consumer.partitions import FetchedSet, PartitionState
-from kbroker.client.errors import ClientError, DeserializationFailed, UnreadableRecord
+from kbroker.client.errors import DeserializationFailed, UnreadableRecord
 from kbroker.client.record_arrays import arrays_of
 
 Deserializer = Callable[[str, bytes], Any]
@@ -77,9 +77,10 @@ class Collector:
         """
         self._before = {}
         self._kind = kind
-        kept, self._kept = self._kept, None
+        kept = self._kept
         if kept is None:
             return []
+        self._kept = None
         parts = self._fetcher.parts
         if kept.kind == kind and all(
             kept.is_current(part) and parts.get(part.key) is part for part in kept.rows
@@ -91,16 +92,10 @@ class Collector:
         self._move_back(kept.rows)
         return []
 
-    def collected(self, collect: Callable[[], list[Any]]) -> list[Any]:
-        """What one of the methods below returns; whatever else ends it, nothing was read."""
-        try:
-            return collect()
-        except ClientError:
-            raise  # nothing was read before it
-        except BaseException:
-            before, self._before = self._before, {}
-            self._move_back(before)
-            raise
+    def undo(self) -> None:
+        """The last call has ended by an error other than ClientError: nothing was read."""
+        before, self._before = self._before, {}
+        self._move_back(before)
 
     def keep(self, found: list[Any]) -> None:
         """What the last call has returned has not reached the program: it is kept for the next one
@@ -192,15 +187,17 @@ class Collector:
         return out
 
     def _next(self, out: list[Any]) -> FetchedSet | None:
-        if not out:
-            fault = self._fetcher.sets.fault()
+        sets = self._fetcher.sets
+        if sets.faults and not out:
+            fault = sets.fault()
             if fault is not None:
                 raise fault
-        found = self._fetcher.sets.take()
+        found = sets.take()
         if found is not None:
             part = found.part
-            assert part.position is not None
-            self._before.setdefault(part, _Before(part.position, part.epoch, part.version))
+            if part not in self._before:
+                assert part.position is not None
+                self._before[part] = _Before(part.position, part.epoch, part.version)
         return found
 
     def _reader(self, found: FetchedSet) -> RecordReader:
@@ -268,9 +265,10 @@ class Collector:
 
 
 def _advance(part: PartitionState, reader: RecordReader) -> None:
-    if reader.leader_epoch >= 0 or reader.position != part.position:
-        part.epoch = reader.leader_epoch
-    part.position = reader.position
+    epoch, position = reader.leader_epoch, reader.position
+    if epoch >= 0 or position != part.position:
+        part.epoch = epoch
+    part.position = position
 
 
 def _unreadable(

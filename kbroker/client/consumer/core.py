@@ -199,9 +199,12 @@ class Core:
     def _collected(self, collect: Callable[[], list[Any]], now: float) -> list[Any]:
         """What is there; and more is asked for, whatever is wrong with one partition."""
         try:
-            return self.collector.collected(collect)
+            return collect()
         except ClientError:
             self.positions.missing = True  # what was wrong may be tried again
+            raise
+        except BaseException:
+            self.collector.undo()
             raise
         finally:
             self.fetcher.send(now)

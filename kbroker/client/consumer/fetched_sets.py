@@ -67,7 +67,7 @@ class FetchedSets:
         while self._ready:
             found = self._ready[0]
             part = found.part
-            if found.stale or not self._has(part):
+            if found.version != part.version or self._parts.get(part.key) is not part:
                 self._drop_first()
             elif not part.may_return:
                 self._set_aside.append(self._ready.popleft())

@@ -205,7 +205,7 @@ class PartitionState:
             self.paused
             or self.pending_revocation
             or self.validating
-            or isinstance(self.fault, DeserializationFailed)
+            or (self.fault is not None and isinstance(self.fault, DeserializationFailed))
         )
 
     def node(self, now: float) -> int:
