@@ -189,7 +189,7 @@ class MirrorMaker:
             if not stream.join(max(0.0, until - time.monotonic())):
                 logger.error("%s does not end; it is left alone", stream.name)
         if self._circle is not None:
-            logger.error("%s", self._circle)
+            logger.error("refused: %s", self._circle)
         failed = [stream for stream in self.streams if stream.error is not None]
         for stream in failed:
             logger.error("%s has failed: %s", stream.name, stream.error, exc_info=_own(stream))

@@ -141,6 +141,7 @@ class Counting(InlineRunner):
     """Records how many batches each task has."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.tasks: list[int] = []
 
     def run(self, tasks: Sequence[Sequence[T]], work: Work[T], label: str) -> list[Result]:

@@ -214,7 +214,7 @@ class ConsumerConnector:
                     "cannot commit automatically: %s; trying again in %.3g s", error, seconds
                 )
             except BaseException:
-                logger.exception("cannot commit automatically; trying again in %.3g s", seconds)
+                logger.exception("a commit failed unexpectedly; trying again in %.3g s", seconds)
 
     # -- the end
 
