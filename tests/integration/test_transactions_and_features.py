@@ -11,7 +11,7 @@ from kbroker.cli.kafka import table
 from kbroker.client import KafkaProducer
 from kbroker.client.cluster import Cluster
 from kbroker.client.transaction_admin import describe_producers, list_transactions
-from kbroker.testing import Broker
+from kbroker.testing import Broker, wait_until
 from kbroker.testing import Cluster as Zookeepers
 
 pytestmark = pytest.mark.integration
@@ -170,5 +170,8 @@ def test_features_are_upgraded_downgraded_and_disabled(features: Run) -> None:
     assert features(*off)[0] == 1
     assert features(*off, "--unsafe") == (0, ["transaction.version was disabled."], "")
 
-    found = features("describe")[1]
-    assert {line.split()[7] for line in found} == {"0"}, found
+    def levels() -> set[str]:
+        return {line.split()[7] for line in features("describe")[1]}
+
+    # Each process of the broker hears of it in turn.
+    wait_until(lambda: levels() == {"0"}, 30, "both are disabled")
