@@ -6,6 +6,7 @@ import itertools
 import os
 import random
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -162,6 +163,7 @@ class Batch:
             self._go_on()
             self._finish()
         except Exception as error:
+            traceback.print_exc()
             for part in self._parts:
                 part.problems.append(f"the exam failed: {type(error).__name__}: {error}")
         finally:
@@ -273,8 +275,13 @@ class Batch:
             part.problems += filter(None, (program.end() for program in part.programs))
         self._stage.mend()
         for part in self._parts:
-            self._judge(part, until)
-            if not part.problems:
+            try:
+                self._judge(part, until)
+            except Exception as error:
+                traceback.print_exc()
+                part.problems.append(f"the exam failed: {type(error).__name__}: {error}")
+        for part in self._parts:
+            if not part.problems and self._fault.what != "topic deleted":
                 self._topics.delete(part.topic)
 
     @property

@@ -62,7 +62,7 @@ def check_writer(role: Role, lines: list[Event], log: Log) -> list[str]:
     outcome: dict[tuple[int, int], str] = {}
     for one in lines:
         if one["what"] == "transaction":
-            outcome |= dict.fromkeys(one["rows"], one["outcome"])
+            outcome |= dict.fromkeys(map(tuple, one["rows"]), one["outcome"])
             problems += _half(one, prefix, name_of)
     for partition, number, offset in _rows(lines, "acked"):
         value = f"{prefix}:{partition}:{number}"

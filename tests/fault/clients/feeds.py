@@ -33,7 +33,7 @@ class Feed:
         config = {"bootstrap.servers": bootstrap, "linger.ms": 2, "acks": "all", **QUIET}
         config |= {"enable.idempotence": True, "message.timeout.ms": 60_000}
         if transactional:
-            config |= {"transactional.id": transactional, "transaction.timeout.ms": 30_000}
+            config |= {"transactional.id": transactional, "transaction.timeout.ms": 60_000}
         self._transactional = bool(transactional)
         self._producer = Producer(config)
         self._stop = threading.Event()

@@ -23,7 +23,7 @@ CALL_S = 5.0
 LOOK_S = 1.0  # a longer one keeps the program from polling
 CLOSE_S = 10.0
 COMMIT_EVERY_S = 0.5
-LOOK_EVERY_S = 1.0
+LOOK_EVERY_S = 0.3
 RAISES_EVERY = 15
 
 

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,11 +25,17 @@ if __name__ == "__main__":
 
 from fault.clients.batch import Batch, Cell, Verdict
 from fault.clients.faults import FAULTS
+from fault.clients.kafka_scenes import Kafka27Scene, KRaftScene
 from fault.clients.roles import ROLES
-from fault.clients.scene import SCENES, Stage
+from fault.clients.scene import KbrokerScene, Scene, Stage
 
 ROOT = Path(__file__).resolve().parents[3]
 TOGETHER = 5
+SCENES: dict[str, Callable[[Path], Scene]] = {
+    "kbroker": KbrokerScene,
+    "kafka-2.7.2": Kafka27Scene,
+    "kraft-3.9": KRaftScene,
+}
 # The cells of a commit: each kind of role, and each kind of fault, once.
 COMMIT: dict[str, tuple[str, ...]] = {
     "leader killed": ("idempotent producer", "assign poll", "cooperative", "asyncio producer"),
@@ -70,6 +76,11 @@ def revision() -> str:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
 
+def _is_new(role: str) -> bool:
+    """Whether it needs Kafka 3.9."""
+    return ROLES[role].settings.get("group_protocol") == "consumer"
+
+
 class Wanted(NamedTuple):
     """size: commit, night or release; roles, faults: only these."""
 
@@ -77,7 +88,7 @@ class Wanted(NamedTuple):
     roles: list[str]
     faults: list[str]
 
-    def cells(self) -> list[Cell]:
+    def cells(self, brokers: str = "kbroker") -> list[Cell]:
         """Of one fault after the other."""
         if self.roles or self.faults:
             faults, commit = self.faults or list(FAULTS), False
@@ -89,6 +100,7 @@ class Wanted(NamedTuple):
             for fault in faults
             for role in ROLES
             if FAULTS[fault].fits(ROLES[role])
+            and (brokers != "kafka-2.7.2" or not _is_new(role))
             and (role in COMMIT[fault] if commit else not self.roles or role in self.roles)
         ]
 
@@ -147,7 +159,7 @@ def main() -> int:
     parser.add_argument("--together", type=int, default=TOGETHER, help="roles at a time")
     parser.add_argument("--results", type=Path, default=ROOT / "build" / "clients-exam")
     options = parser.parse_args()
-    cells = Wanted(options.size, options.role, options.fault).cells()
+    cells = Wanted(options.size, options.role, options.fault).cells(options.brokers)
     results = Results(options.results / f"{options.brokers}.jsonl")
     if not options.resume:
         for cell in cells:

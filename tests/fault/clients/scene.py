@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -172,6 +171,3 @@ class Stage:
         self.scene.close()
         for way in self.scene.way:
             way.close()
-
-
-SCENES: dict[str, Callable[[Path], Scene]] = {"kbroker": KbrokerScene}

@@ -118,11 +118,11 @@ def writer(*events: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def acked(*rows: tuple[int, int]) -> dict[str, Any]:
-    return {"what": "acked", "rows": [(0, number, offset) for number, offset in rows]}
+    return {"what": "acked", "rows": [[0, *row] for row in rows]}
 
 
 def transaction(outcome: str, *numbers: int) -> dict[str, Any]:
-    return {"what": "transaction", "outcome": outcome, "rows": [(0, n) for n in numbers]}
+    return {"what": "transaction", "outcome": outcome, "rows": [[0, n] for n in numbers]}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,110 @@
+"""Three brokers of Apache Kafka: 2.7.2 with ZooKeeper, and 3.9 with KRaft."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from fault.clients.proxies import Proxy
+from fault.clients.scene import BROKERS, SETTINGS, Scene
+from interop.kafka_servers import Kafka, Kafka27, Kafka39
+
+from kbroker.testing import zookeeper
+from kbroker.uuids import new_uuid, uuid_text
+from perf.brokers import free_ports
+
+_REPLICATED = {
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "inter.broker.listener.name": "BROKERS",
+    "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+}
+_OURS = ("num.", "group.consumer.", "replica.selector")
+_numbers = itertools.count()
+
+
+class _KafkaScene(Scene):
+    """servers: by their ids. ports: of the listeners between brokers."""
+
+    def __init__(self, servers: Sequence[Kafka]) -> None:
+        self.servers = servers
+        self.way = [Proxy(server.port) for server in servers]
+        self._inner = free_ports(BROKERS)
+        for number, server in enumerate(servers):
+            server.config |= {
+                name: str(value)
+                for name, value in SETTINGS.items()
+                if not name.startswith(_OURS) and not name.startswith("zookeeper")
+            }
+            server.config |= {**_REPLICATED, "broker.rack": str(number)}
+            listeners = server.config["listeners"].split(",")
+            listeners.append(f"BROKERS://127.0.0.1:{self._inner[number]}")
+            server.config["listeners"] = ",".join(listeners)
+            protocols = "BROKERS:PLAINTEXT,PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
+            server.config["listener.security.protocol.map"] = protocols
+            self.advertise(number, self.way[number].address)
+        with ThreadPoolExecutor(BROKERS) as pool:
+            list(pool.map(self.begin, range(BROKERS)))
+
+    def direct(self, broker: int) -> str:
+        return self.servers[broker].bootstrap
+
+    def advertise(self, broker: int, address: str) -> None:
+        inner = f"BROKERS://127.0.0.1:{self._inner[broker]}"
+        self.servers[broker].config["advertised.listeners"] = f"PLAINTEXT://{address},{inner}"
+
+    def begin(self, broker: int) -> None:
+        self.servers[broker].start()
+
+    def kill(self, broker: int) -> None:
+        self.servers[broker].kill()
+
+    def running(self, broker: int) -> bool:
+        return self.servers[broker].running
+
+    def pids(self, broker: int) -> list[int]:
+        return [self.servers[broker].pid]
+
+    def close(self) -> None:
+        for server in self.servers:
+            server.kill()
+
+
+class Kafka27Scene(_KafkaScene):
+    """2.7.2."""
+
+    def __init__(self, directory: Path) -> None:
+        place = f"{zookeeper.shared().connect}/exam-{os.getpid()}-{next(_numbers)}"
+        servers = [Kafka27(directory / str(n), place, broker_id=str(n)) for n in range(BROKERS)]
+        for server in servers:
+            server.config["zookeeper.session.timeout.ms"] = "6000"
+        super().__init__(servers)
+
+
+class _Node(Kafka39):
+    cluster_id = uuid_text(new_uuid())
+
+    def format(self) -> None:
+        """With the cluster id of the others."""
+        properties = str(self.properties)
+        self.run("kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", properties)
+
+
+class KRaftScene(_KafkaScene):
+    """3.9: each is broker and controller."""
+
+    def __init__(self, directory: Path) -> None:
+        servers = [_Node(directory / str(n), node_id=str(n)) for n in range(BROKERS)]
+        voters = ",".join(server.config["controller.quorum.voters"] for server in servers)
+        for server in servers:
+            server.config |= {
+                "controller.quorum.voters": voters,
+                "broker.session.timeout.ms": "6000",
+                "group.coordinator.rebalance.protocols": "classic,consumer",
+                "unstable.feature.versions.enable": "true",
+            }
+        super().__init__(servers)
