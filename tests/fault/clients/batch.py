@@ -77,8 +77,7 @@ class _Part:
                 one["call"] for one in lines if one["what"] == "answered"
             }
         else:
-            what = "returned" if self.role.does == READS else "acked"
-            done = {row[0] for one in lines if one["what"] == what for row in one["rows"]}
+            done = {partition for one in lines for partition in checker.progress(self.role, one)}
             left = set(range(self.partitions)) - done
         return f"{self.cell.role} stands still: {sorted(left)}" if left else ""
 

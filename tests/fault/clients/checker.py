@@ -181,16 +181,25 @@ def check_readers(
     return group.problems
 
 
+def progress(role: Role, line: Event) -> set[int]:
+    """The partitions in which a line is progress; 0 stands for that of an admin client."""
+    if line["what"] == "transaction":
+        is_so = line["outcome"] == "committed"
+    elif role.is_transactional:
+        is_so = False  # an acknowledgement is nothing without the end of its transaction
+    else:
+        is_so = line["what"] == ("returned" if role.does == READS else "acked")
+    if is_so:
+        return {row[0] for row in line["rows"]}
+    return {0} if line["what"] == "answered" else set()
+
+
 def longest_pauses(lines: list[Event], role: Role, since: float, until: float) -> dict[int, float]:
     """By partition (for calls: 0): the longest time without progress."""
     times: dict[int, list[float]] = defaultdict(list)
-    what = "returned" if role.does == READS else "acked"
     for one in lines:
-        if one["what"] == what:
-            for partition in {row[0] for row in one["rows"]}:
-                times[partition].append(one["at"])
-        elif one["what"] == "answered":
-            times[0].append(one["at"])
+        for partition in progress(role, one):
+            times[partition].append(one["at"])
     return {partition: gap(found, since, until) for partition, found in times.items()}
 
 

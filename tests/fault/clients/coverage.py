@@ -44,6 +44,7 @@ _OF_TRANSACTIONS = (
 )  # fmt: skip
 _OF_PRODUCERS = (
     "flush", "close", "metrics", "metrics_by_node", "metrics_by_topic", "partitions_for",
+    "client_instance_id",
 )  # fmt: skip
 _LOOKS = tuple(name for name, *_ in QUESTIONS)
 _GROUP_LOOKS = tuple(name for name, *_ in GROUP_QUESTIONS)
@@ -76,7 +77,7 @@ MET: dict[str, dict[str, tuple[str, ...]]] = {
     "KafkaAdminClient": _by(("admin",), "close", *CALLS),
 }
 
-_STATE = "changes what the client remembers, and asks nobody"
+_STATE = "changes or tells what the client remembers, and asks nobody"
 _WITHIN = "a step of another method here: "
 # By class and method: why no role calls it.
 NOT_MET: dict[str, dict[str, str]] = {
@@ -88,11 +89,13 @@ NOT_MET: dict[str, dict[str, str]] = {
         "is_flushed": _WITHIN + "flush",
         "trouble": _WITHIN + "the texts of timeouts",
         "in_transaction": _STATE,
+        "metrics_address": _STATE,
         "forget": _WITHIN + "os.fork, of which there is a fault",
         "forwarder": "of the mirror maker, whose tests have its faults",
     },
     "AsyncKafkaProducer": {
         "client_id": _STATE,
+        "metrics_address": _STATE,
         "send_and_wait": "is send, and its future awaited",
         "transaction": "is begin_transaction, and one of its two ends",
     },
@@ -104,6 +107,8 @@ NOT_MET: dict[str, dict[str, str]] = {
         "seek_to_beginning": _STATE,
         "seek_to_end": _STATE,
         "stop_auto_commit": _STATE,
+        "metrics_address": _STATE,
+        "forget": _WITHIN + "os.fork, of which there is a fault",
         "wakeup": _WITHIN + "AsyncKafkaConsumer, whose calls are cancelled",
         "forget_wakeup": _WITHIN + "AsyncKafkaConsumer, whose calls are cancelled",
         "hurry": _WITHIN + "AsyncKafkaConsumer, whose calls are cancelled",
@@ -113,6 +118,7 @@ NOT_MET: dict[str, dict[str, str]] = {
     },
     "AsyncKafkaConsumer": {
         "poll_arrow": "is poll_columns with another end",
+        "metrics_address": _STATE,
         "seek": _STATE,
         "seek_to_beginning": _STATE,
         "seek_to_end": _STATE,
@@ -124,8 +130,10 @@ NOT_MET: dict[str, dict[str, str]] = {
 _SIZE = "an amount, which a fault does not change"
 _PLUG_IN = "code of the program; the fault 'callbacks raise' has what it may raise"
 _TLS = "logins and TLS have an exam of their own: tools/exam.py security"
+_SERVED = "where the process serves what metrics() tells"
 _OLD = "another name of 0.8.2 for a setting that is met"
 _TIME = "when something is done that every role does with the default"
+_METRICS = ("kbroker.metrics.host", "kbroker.metrics.hosts", "kbroker.metrics.port")
 # By class and setting: why no role has it.
 UNSET: dict[str, dict[str, str]] = {
     "KafkaProducer": {
@@ -138,6 +146,7 @@ UNSET: dict[str, dict[str, str]] = {
         **dict.fromkeys(("metrics.num.samples", "metrics.sample.window.ms"), _SIZE),
         **dict.fromkeys(("metadata.max.age.ms", "retries"), _TIME),
         **dict.fromkeys(("reconnect.backoff.ms", "reconnect.backoff.max.ms"), _TIME),
+        **dict.fromkeys(_METRICS, _SERVED),
         "client.id": "a name",
         "partitioner.ignore.keys": "records of the exam name their partitions",
         "partitioner.adaptive.partitioning.enable": "records of the exam name their partitions",
@@ -152,6 +161,7 @@ UNSET: dict[str, dict[str, str]] = {
         **dict.fromkeys(("interceptor.classes", "metric.reporters"), _PLUG_IN),
         **dict.fromkeys(("retry.backoff.ms", "retry.backoff.max.ms"), _TIME),
         **dict.fromkeys(("reconnect.backoff.ms", "reconnect.backoff.max.ms"), _TIME),
+        **dict.fromkeys(_METRICS, _SERVED),
         "client.id": "a name",
         "group.remote.assignor": "a name that the coordinator is told",
         "check.crcs": "damaged records are of the exam E3",

@@ -45,7 +45,9 @@ class AsyncHandle(Handle):
         self, told: Told, client: str, settings: dict[str, Any], cancels: int, chance: random.Random
     ) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="exam-loop")
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="exam-loop", daemon=True
+        )
         self._thread.start()
         self._told, self._cancels, self._chance = told, cancels, chance
 

@@ -179,6 +179,7 @@ QUESTIONS: tuple[tuple[str, float, Arguments], ...] = (
     ("offsets_for_times", LOOK_S, lambda topic, keys: (dict.fromkeys(keys, 1), LOOK_S)),
     ("partitions_for", LOOK_S, lambda topic, keys: (topic, LOOK_S)),
     ("list_topics", LOOK_S, lambda topic, keys: (LOOK_S,)),
+    ("client_instance_id", LOOK_S, lambda topic, keys: (LOOK_S,)),
     ("positions", 0.5, lambda topic, keys: ()),
     ("current_lag", 0.5, lambda topic, keys: (keys[0],)),
     ("metrics", 0.5, lambda topic, keys: ()),

@@ -72,13 +72,15 @@ ROLES: dict[str, Role] = {
     "acks-1 producer": _writer(
         "send", once=False, acks=1, max_in_flight_requests_per_connection=1, buffer_memory=1 << 20,
     ),
-    "idempotent producer": _writer("send", batch_size=4_096, enable_idempotence=True),
+    "idempotent producer": _writer(
+        "send", batch_size=4_096, enable_idempotence=True, enable_metrics_push=True
+    ),
     "transactional producer": _writer("send", **_TRANSACTIONS),
     "send_many producer": _writer("send_many", compression_type="lz4"),
     "asyncio producer": _writer("send", "AsyncKafkaProducer"),
     "asyncio send_many": _writer("send_many", "AsyncKafkaProducer"),
     "asyncio transactions": _writer("send", "AsyncKafkaProducer", **_TRANSACTIONS),
-    "assign poll": _reader("poll", max_poll_records=50),
+    "assign poll": _reader("poll", max_poll_records=50, enable_metrics_push=True),
     "assign columns": _reader("poll_columns"),
     "assign arrow": _reader("poll_arrow"),
     "read_committed": _reader("poll", **_COMMITTED),

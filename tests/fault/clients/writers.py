@@ -181,6 +181,7 @@ class Writer:
             ("metrics", 0.5, ()),
             ("metrics_by_node", 0.5, ()),
             ("metrics_by_topic", 0.5, ()),
+            ("client_instance_id", 1.0, (1.0,)),
             ("partitions_for", self._block_s, (self.program.topic,)),
         ]
         if self._steps % 100 == 0:
