@@ -16,7 +16,7 @@ from fault.clients import checker
 from fault.clients.administrators import CALLS
 from fault.clients.coverage import to_meet
 from fault.clients.faults import FAULTS, Fault
-from fault.clients.feeds import Feed, Topics, committed, read_log
+from fault.clients.feeds import Feed, Topics, committed, read_log, touch_transactions
 from fault.clients.programs import Running
 from fault.clients.roles import ADMINISTERS, READS, ROLES, WRITES, Role
 from fault.clients.scene import BROKERS, Stage
@@ -108,11 +108,12 @@ class Batch:
 
         def answered() -> bool:
             try:
+                touch_transactions(bootstrap)
                 return committed(bootstrap, "exam-first", "none", 1) is not None
             except KafkaException as error:
                 raise AssertionError(str(error)) from error
 
-        wait_until(answered, 120, "groups work")
+        wait_until(answered, 120, "groups and transactions work")
 
     def _choose_victim(self) -> int:
         """The controller only where it is to be harmed."""

@@ -120,6 +120,13 @@ class Topics:
         self._admin.create_partitions([NewPartitions(name, count)])[name].result(30)
 
 
+def touch_transactions(bootstrap: str) -> None:
+    """Have the topic of their coordinators created. Raises KafkaException."""
+    Producer(
+        {"bootstrap.servers": bootstrap, "transactional.id": "exam-first", **QUIET}
+    ).init_transactions(20)
+
+
 def read_log(bootstrap: str, topic: str, partitions: int) -> Log:
     """Everything that a reader of committed records may be given."""
     config = {"bootstrap.servers": bootstrap, "group.id": "exam-log", "enable.auto.commit": False}

@@ -147,7 +147,7 @@ class Reader:
     def look(self) -> None:
         """The next one of the other calls."""
         keys = [(self.program.topic, n) for n in sorted(self._next)]
-        calls = QUESTIONS + (GROUP_QUESTIONS if self.program.role.members else ())
+        calls = (GROUP_QUESTIONS if self.program.role.members else ()) + QUESTIONS
         name, limit, arguments = calls[self._looks % len(calls)]
         self._looks += 1
         if not keys or (name in NOT_ASYNC and isinstance(self.handle, AsyncHandle)):

@@ -185,7 +185,7 @@ class Writer:
             ("partitions_for", self._block_s, (self.program.topic,)),
         ]
         if self._steps % 100 == 0:
-            calls.append(("flush", 2.0, (2.0,)))
+            calls.append(("flush", 0.5, (0.5,)))
         for name, limit, arguments in calls:
             try:
                 self.handle.call(name, limit, *arguments)
