@@ -32,6 +32,7 @@ class Feed:
         self.ends: dict[tuple[str, int], int] = {}
         config = {"bootstrap.servers": bootstrap, "linger.ms": 2, "acks": "all", **QUIET}
         config |= {"enable.idempotence": True, "message.timeout.ms": 60_000}
+        config["topic.metadata.refresh.interval.ms"] = 1_000  # a topic may grow
         if transactional:
             config |= {"transactional.id": transactional, "transaction.timeout.ms": 60_000}
         self._transactional = bool(transactional)
@@ -77,8 +78,8 @@ class Feed:
                         topic, b"feed:%d:%d" % (partition, self._number), partition=partition,
                         on_delivery=self._delivered,
                     )  # fmt: skip
-                except BufferError:
-                    time.sleep(0.01)
+                except (BufferError, KafkaException):
+                    time.sleep(0.01)  # full, or a partition that it has not heard of yet
         self._producer.poll(0)
 
     def _delivered(self, error: Any, message: Any) -> None:
