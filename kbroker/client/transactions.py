@@ -148,13 +148,14 @@ def commit_offsets(
     cluster: Cluster,
     identity: ProducerIdentity,
     group: str | GroupMetadata,
-    offsets: Mapping[TopicPartition, tuple[int, str]],
+    offsets: Mapping[TopicPartition, tuple[int, str] | tuple[int, str, int]],
     *,
     deadline: float | None = None,
 ) -> None:
     """Commit a group's offsets within the transaction: they count when it is committed.
 
-    group: or a member of it, which brokers from Kafka 2.5 reject once the group has given its
+    offsets: with the epoch of the leader of the record before, if that is known (KIP-320). group:
+    or a member of it, which brokers from Kafka 2.5 reject once the group has given its
     partitions to others (KIP-447).
     """
     assert identity.transactional_id is not None
@@ -169,10 +170,13 @@ def commit_offsets(
         )
         _ask(cluster, identity.transactional_id, request, "AddOffsetsToTxn", deadline)
     by_topic: dict[str, list[Any]] = defaultdict(list)
-    for (topic, partition), (offset, metadata) in offsets.items():
+    for (topic, partition), (offset, metadata, *epoch) in offsets.items():
         by_topic[topic].append(
             TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(
-                partition_index=partition, committed_offset=offset, committed_metadata=metadata
+                partition_index=partition,
+                committed_offset=offset,
+                committed_leader_epoch=epoch[0] if epoch else -1,
+                committed_metadata=metadata,
             )
         )
     topics = [

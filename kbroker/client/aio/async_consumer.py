@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import queue
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -17,13 +18,28 @@ from typing import Any, TypeVar
 from kbroker._ext.client.consumer_record import ConsumerRecord
 from kbroker._ext.client.record_reader import RecordColumns
 from kbroker.client.consumer.kafka_consumer import KafkaConsumer, OffsetAndTimestamp
+from kbroker.client.consumer.membership import LISTENED
 from kbroker.client.consumer.partitions import OffsetAndMetadata, TopicPartition
 from kbroker.client.errors import ClientClosed
 from kbroker.client.offsets import GroupMetadata
 
 Result = TypeVar("Result")
-# Whether this task is a callback of a rebalance, for which the consumer's thread waits.
-_in_callback: ContextVar[bool] = ContextVar("in_callback", default=False)
+
+
+class _Callback:
+    """A callback of a rebalance, for which the consumer's thread waits until it has ended."""
+
+    def __init__(self) -> None:
+        self.has_ended = False
+
+
+# That of this task. A task that a callback has started inherits it, and may outlive it.
+_callback: ContextVar[_Callback | None] = ContextVar("callback", default=None)
+
+
+def _in_callback() -> bool:
+    callback = _callback.get()
+    return callback is not None and not callback.has_ended
 
 
 class _Work:
@@ -41,6 +57,7 @@ class _Work:
         self._is_running = False
         self._has_ended = False
         self._is_abandoned = False
+        self._is_hurried = False
 
     def run(self) -> Any:
         """In the consumer's thread."""
@@ -48,7 +65,9 @@ class _Work:
             if self._is_abandoned:
                 if not self._reads:
                     return None
-                self._consumer.hurry()  # else a program that is always too soon reads nothing
+                self._is_hurried = True  # else a program that is always too soon reads nothing
+            if self._is_hurried:
+                self._consumer.hurry()
             self._is_running = True
         try:
             self._result = self._call()
@@ -57,11 +76,22 @@ class _Work:
             if self._end():
                 self.undo()
                 self._consumer.forget_wakeup()
+            elif self._is_hurried:
+                self._consumer.forget_wakeup()
 
     def _end(self) -> bool:
         with self._lock:
             self._has_ended = True
             return self._is_abandoned
+
+    def hurry(self) -> None:
+        """Another call waits: a read returns what is there."""
+        with self._lock:
+            if self._has_ended or self._is_hurried or not self._reads:
+                return
+            self._is_hurried = True
+            if self._is_running:
+                self._consumer.hurry()
 
     def abandon(self) -> bool:
         """Nobody waits for it any more: it ends soon. True: it has ended already, and ``undo`` is
@@ -98,10 +128,11 @@ class AsyncKafkaConsumer:
             async for record in consumer:
                 ...
 
-    Calls are done one after the other, by a thread of its own. One that is cancelled ends at once,
-    however often it is cancelled: what it has read is read again by the next ``poll``, and is not
-    committed before. The methods of a listener may be coroutines, and may await calls of the
-    consumer.
+    Calls are done one after the other, by a thread of its own; while a task waits for records,
+    calls of other tasks come between, and ``close`` ends its wait with ClientClosed. A call that is
+    cancelled ends at once, however often it is cancelled: what it has read is read again by the
+    next ``poll``, and is not committed before. The methods of a listener may be coroutines, and may
+    await calls of the consumer.
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None, **settings: Any) -> None:
@@ -109,6 +140,9 @@ class AsyncKafkaConsumer:
         self._thread = ThreadPoolExecutor(1, f"{self._consumer.client_id}-aio")
         self._turn = asyncio.Lock()
         self._last: asyncio.Future[Any] | None = None  # what the thread does, or has done
+        self._work: _Work | None = None  # the same
+        self._waiting = 0  # calls that wait for their turn, but those that read
+        self._closed = False
         self._inner: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
 
     async def __aenter__(self) -> AsyncKafkaConsumer:
@@ -133,12 +167,17 @@ class AsyncKafkaConsumer:
         ends early.
         """
         loop = asyncio.get_running_loop()
-        if _in_callback.get():
+        if _in_callback():
             return await asyncio.wrap_future(self._queued(call), loop=loop)
-        async with self._turn:
+        await self._await_turn(reads)
+        try:
             if self._last is not None and not self._last.done():
                 await asyncio.wait([self._last])  # BOUND: one that was cancelled, and no queue
-            work = _Work(self._consumer, call, reads, ends)
+            if self._closed:
+                raise ClientClosed("the consumer is closed")
+            work = self._work = _Work(self._consumer, call, reads, ends)
+            if self._waiting:
+                work.hurry()
             ended = self._last = loop.run_in_executor(self._thread, work.run)
             try:
                 return await asyncio.shield(ended)
@@ -149,17 +188,38 @@ class AsyncKafkaConsumer:
                     self._last = loop.run_in_executor(self._thread, work.undo)
                     self._last.add_done_callback(_retrieved)
                 raise
+        finally:
+            self._turn.release()
 
-    async def _read(self, call: Callable[[], list[Any]], *kind: Any) -> list[Any]:
+    async def _await_turn(self, reads: bool) -> None:
+        """Acquire it. Reads wait for records, and so make way for what only uses the consumer."""
+        if reads:
+            await self._turn.acquire()
+            return
+        self._waiting += 1
+        try:
+            if self._work is not None:
+                self._work.hurry()
+            await self._turn.acquire()
+        finally:
+            self._waiting -= 1
+
+    async def _read(
+        self, call: Callable[[float], list[Any]], timeout: float, *kind: Any
+    ) -> list[Any]:
         """What a cancelled call has left is returned at once, so that there is progress however
-        soon this one is cancelled.
+        soon this one is cancelled. One that has made way for another call continues after it.
         """
-        if (self._last is None or self._last.done()) and not _in_callback.get():
+        if (self._last is None or self._last.done()) and not _in_callback():
             with suppress(ClientClosed):
                 kept = self._consumer.kept(*kind)
                 if kept:
                     return kept
-        return await self._run(call, reads=True)
+        deadline = time.monotonic() + timeout
+        while True:
+            found = await self._run(lambda: call(max(0.0, deadline - time.monotonic())), reads=True)
+            if found or time.monotonic() >= deadline or _in_callback():
+                return found
 
     def _queued(self, call: Callable[[], Result]) -> Future[Result]:
         """Run it in the consumer's thread, which waits for a callback."""
@@ -178,8 +238,12 @@ class AsyncKafkaConsumer:
         """A listener's method, for the consumer's thread."""
 
         async def called(partitions: Any) -> None:
-            _in_callback.set(True)
-            await method(partitions)
+            callback = _Callback()
+            _callback.set(callback)
+            try:
+                await method(partitions)
+            finally:
+                callback.has_ended = True
 
         def wait(partitions: Any) -> None:
             ended = asyncio.run_coroutine_threadsafe(called(partitions), loop)
@@ -203,8 +267,7 @@ class AsyncKafkaConsumer:
         told: Any = None
         if listener is not None:
             loop = asyncio.get_running_loop()
-            names = ("on_partitions_assigned", "on_partitions_revoked", "on_partitions_lost")
-            methods = {name: getattr(listener, name, None) for name in names}
+            methods = {name: getattr(listener, name, None) for name in LISTENED}
             told = type(
                 "Listener",
                 (),
@@ -224,6 +287,10 @@ class AsyncKafkaConsumer:
         """As ``KafkaConsumer.unsubscribe``."""
         await self._run(self._consumer.unsubscribe)
 
+    async def enforce_rebalance(self) -> None:
+        """As ``KafkaConsumer.enforce_rebalance``."""
+        await self._run(self._consumer.enforce_rebalance)
+
     def assignment(self) -> set[TopicPartition]:
         """The partitions that are read."""
         return self._consumer.assignment()
@@ -239,13 +306,22 @@ class AsyncKafkaConsumer:
     ) -> list[ConsumerRecord]:
         """As ``KafkaConsumer.poll``."""
         return await self._read(
-            lambda: self._consumer.poll(timeout, max_records), "records", max_records
+            lambda left: self._consumer.poll(left, max_records), timeout, "records", max_records
         )
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
-        """Records, one after the other and without end. Lists of ``poll`` are much faster."""
+        """Records, one after the other, until another task calls ``close``. Lists of ``poll`` are
+        much faster.
+        """
+        is_open = not self._closed
         while True:
-            for record in await self.poll(max_records=1):
+            try:
+                found = await self.poll(max_records=1)
+            except ClientClosed:
+                if is_open:
+                    return
+                raise
+            for record in found:
                 yield record
 
     async def poll_columns(
@@ -259,7 +335,7 @@ class AsyncKafkaConsumer:
         """As ``KafkaConsumer.poll_columns``."""
         poll = partial(self._consumer.poll_columns, keys=keys, arrays=arrays)
         return await self._read(
-            lambda: poll(timeout, max_records), "columns", max_records, keys, arrays
+            lambda left: poll(left, max_records), timeout, "columns", max_records, keys, arrays
         )
 
     async def poll_arrow(
@@ -271,7 +347,8 @@ class AsyncKafkaConsumer:
         """As ``KafkaConsumer.poll_arrow``."""
         names = None if columns is None else tuple(columns)
         return await self._read(
-            lambda: self._consumer.poll_arrow(timeout, max_records, names),
+            lambda left: self._consumer.poll_arrow(left, max_records, names),
+            timeout,
             "arrow",
             max_records,
             names,
@@ -304,6 +381,18 @@ class AsyncKafkaConsumer:
     async def resume(self, *partitions: tuple[str, int]) -> None:
         """As ``KafkaConsumer.resume``."""
         await self._run(lambda: self._consumer.resume(*partitions))
+
+    def paused(self) -> set[TopicPartition]:
+        """The partitions that are paused."""
+        return self._consumer.paused()
+
+    async def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """As ``KafkaConsumer.positions``."""
+        return await self._run(self._consumer.positions)
+
+    async def current_lag(self, partition: tuple[str, int]) -> int | None:
+        """As ``KafkaConsumer.current_lag``."""
+        return await self._run(lambda: self._consumer.current_lag(partition))
 
     # -- commits
 
@@ -347,6 +436,10 @@ class AsyncKafkaConsumer:
         """As ``KafkaConsumer.partitions_for``."""
         return await self._run(lambda: self._consumer.partitions_for(topic, timeout))
 
+    async def list_topics(self, timeout: float | None = None) -> dict[str, set[int]]:
+        """As ``KafkaConsumer.list_topics``."""
+        return await self._run(lambda: self._consumer.list_topics(timeout))
+
     def metrics(self) -> dict[str, float]:
         """As ``KafkaConsumer.metrics``."""
         return self._consumer.metrics()
@@ -361,8 +454,14 @@ class AsyncKafkaConsumer:
         return self._consumer.metrics_address
 
     async def close(self, timeout: float | None = None) -> None:
-        """As ``KafkaConsumer.close``."""
+        """As ``KafkaConsumer.close``. Whoever waits for records gets ClientClosed."""
+        if self._closed:
+            if self._last is not None and not self._last.done():
+                await asyncio.wait([self._last])
+            return
         try:
-            await self._run(lambda: self._consumer.close(timeout), ends=False)
+            with suppress(ClientClosed):  # by another task, meanwhile
+                await self._run(lambda: self._consumer.close(timeout), ends=False)
         finally:
+            self._closed = True
             self._thread.shutdown(wait=False)  # after what is queued

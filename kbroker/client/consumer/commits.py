@@ -6,13 +6,12 @@ import logging
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
-from operator import index
 from typing import Any, NamedTuple, Protocol
 
 from kbroker.client.cluster import GROUP, Cluster
 from kbroker.client.connection import Connection
 from kbroker.client.consumer.lanes import Call, Lane
-from kbroker.client.consumer.partitions import OffsetAndMetadata, TopicPartition, key_of
+from kbroker.client.consumer.partitions import OffsetAndMetadata, TopicPartition
 from kbroker.client.errors import ClientError, CommitFailed, RejectedError
 from kbroker.client.offsets import TopicPartition as Key
 from kbroker.client.offsets import committed, named_error
@@ -230,30 +229,3 @@ def _error(what: str, response: Any, sender: _Sender, patient: bool) -> int:
             if code:
                 return named_error(what, code, (topic.name, row.partition_index))
     return 0
-
-
-def as_committed(given: Mapping[Any, Any]) -> dict[Key, OffsetAndMetadata]:
-    """Offsets as users give them: (topic, partition) -> offset, (offset, metadata), or
-    OffsetAndMetadata. Raises TypeError, ValueError.
-    """
-    found = {}
-    for partition, value in given.items():
-        key = key_of(partition)
-        found[key] = _row(key, value)
-    return found
-
-
-def _row(key: Key, value: Any) -> OffsetAndMetadata:
-    try:
-        fields = value if isinstance(value, tuple | list) else (value,)
-        row = OffsetAndMetadata(*fields)
-        row = OffsetAndMetadata(index(row.offset), row.metadata or "", index(row.leader_epoch))
-    except TypeError:
-        row = None
-    if row is None or not isinstance(row.metadata, str):
-        raise TypeError(
-            f"{key[0]}-{key[1]}: an offset, (offset, text), or OffsetAndMetadata, not {value!r}"
-        )
-    if row.offset < 0:
-        raise ValueError(f"{key[0]}-{key[1]}: offset {row.offset} is negative")
-    return row

@@ -17,18 +17,21 @@ from kbroker._ext.client.record_futures import RecordFutures
 from kbroker._ext.client.record_reader import RecordColumns
 from kbroker.client.cluster import Cluster
 from kbroker.client.consumer import at_exit
-from kbroker.client.consumer.commits import Callback, as_committed
+from kbroker.client.consumer.commits import Callback
 from kbroker.client.consumer.consumer_metadata import KnownTopic, ask
 from kbroker.client.consumer.consumer_metrics import ConsumerMetrics
 from kbroker.client.consumer.consumer_settings import SETTINGS, consumer_settings
 from kbroker.client.consumer.core import Core
+from kbroker.client.consumer.dropped import watch
 from kbroker.client.consumer.membership import Membership, RebalanceListener
 from kbroker.client.consumer.partitions import (
     OffsetAndMetadata,
     TopicPartition,
+    as_committed,
     key_of,
     keys_of,
 )
+from kbroker.client.consumer.subscribing import check_listener, names_of, pattern_of
 from kbroker.client.errors import CommitFailed, ConsumerState, RejectedError
 from kbroker.client.hosts import require_threads
 from kbroker.client.monitoring.monitoring import Monitoring
@@ -85,6 +88,7 @@ class KafkaConsumer:
             raise
         self._core.on_connected = self._monitoring.connected
         at_exit.add(self)
+        self._watch = watch(self, self._core, self._monitoring, self._metrics)
 
     def _made_monitoring(self) -> Monitoring:
         found, core = self._settings, self._core
@@ -128,9 +132,9 @@ class KafkaConsumer:
         """
         if (topics is None) == (pattern is None):
             raise TypeError("subscribe to topics, or to a pattern")
-        if isinstance(topics, str):
-            raise TypeError(f"a list of topics, not {topics!r}")
-        names = frozenset(topics or ())
+        names = names_of(topics)
+        matches = None if pattern is None else pattern_of(pattern)
+        check_listener(listener)
         with self._core as core:
             core.grouped()
             if self._manual:
@@ -138,7 +142,7 @@ class KafkaConsumer:
             if topics is not None and not names:
                 self._unsubscribe()
                 return
-            core.pattern = None if pattern is None else re.compile(pattern)
+            core.pattern = matches
             core.topics = names
             joined = core.membership is not None
             if core.membership is None:
@@ -556,6 +560,7 @@ class KafkaConsumer:
         at_exit.discard(self)
         if core.closed or core.pid != os.getpid():
             return
+        self._watch.detach()
         deadline = time.monotonic() + (_CLOSE_S if timeout is None else timeout)
         try:
             core.close(max(0.0, deadline - time.monotonic()))

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from kbroker.client.consumer.core import Core
 
 
+# A listener has some of these.
+LISTENED = ("on_partitions_assigned", "on_partitions_revoked", "on_partitions_lost")
+
+
 class RebalanceListener:
     """Told, by the thread that calls ``poll``, of partitions that come and go.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from operator import index
 from typing import Any, NamedTuple
 
@@ -44,6 +44,35 @@ def key_of(partition: Any) -> Key:
 def keys_of(partitions: Iterable[Any]) -> list[Key]:
     """The same of several."""
     return [key_of(partition) for partition in partitions]
+
+
+def as_committed(given: Mapping[Any, Any]) -> dict[Key, OffsetAndMetadata]:
+    """Offsets as users give them: (topic, partition) -> offset, (offset, metadata), or
+    OffsetAndMetadata. Raises TypeError, ValueError.
+    """
+    if not isinstance(given, Mapping):
+        raise TypeError(f"offsets by (topic, partition), in a dict, not {given!r}")
+    found = {}
+    for partition, value in given.items():
+        key = key_of(partition)
+        found[key] = _row(key, value)
+    return found
+
+
+def _row(key: Key, value: Any) -> OffsetAndMetadata:
+    try:
+        fields = value if isinstance(value, tuple | list) else (value,)
+        row = OffsetAndMetadata(*fields)
+        row = OffsetAndMetadata(index(row.offset), row.metadata or "", index(row.leader_epoch))
+    except TypeError:
+        row = None
+    if row is None or not isinstance(row.metadata, str):
+        raise TypeError(
+            f"{key[0]}-{key[1]}: an offset, (offset, text), or OffsetAndMetadata, not {value!r}"
+        )
+    if row.offset < 0:
+        raise ValueError(f"{key[0]}-{key[1]}: offset {row.offset} is negative")
+    return row
 
 
 class FetchedSet:

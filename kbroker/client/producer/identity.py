@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from kbroker.client import transactions
 from kbroker.client.client_settings import Settings
 from kbroker.client.cluster import Cluster
+from kbroker.client.consumer.partitions import as_committed
 from kbroker.client.errors import ClientError, RejectedError, TransactionState
 from kbroker.client.offsets import GroupMetadata, TopicPartition
 from kbroker.client.producer.sender import Sender
@@ -113,10 +114,9 @@ class Identity:
     def commit_offsets(self, group: str | GroupMetadata, offsets: Offsets) -> None:
         """Commit a group's offsets within the transaction."""
         self.expect("send_offsets_to_transaction", OPEN)
-        rows = {
-            key: (value, "") if isinstance(value, int) else (int(value[0]), str(value[1]))
-            for key, value in offsets.items()
-        }
+        rows = as_committed(offsets)
+        if not isinstance(group, str | GroupMetadata):
+            raise TypeError(f"the name of a group, or group_metadata(), not {group!r}")
         with self._lock, self._remembered():
             assert self._identity is not None
             self.told = True

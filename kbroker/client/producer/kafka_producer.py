@@ -314,7 +314,7 @@ class KafkaProducer:
 
     def await_topic(self, topic: str, timeout: float) -> None:
         """Return when the partitions of a topic are known. Raises Timeout, RejectedError."""
-        self._check_open()
+        self._check_usable()
         self._sender.metadata.wait_for(topic, timeout)
 
     def trouble(self) -> str:
@@ -344,9 +344,8 @@ class KafkaProducer:
                 logger.exception("on_acknowledgement of %r raised an error", interceptor)
 
     def partitions_for(self, topic: str) -> set[int]:
-        """The partitions of a topic, which is created if brokers do that. Raises Timeout,
-        RejectedError."""
-        self._check_open()
+        """The partitions of a topic, also of one that brokers create. Raises as ``await_topic``."""
+        self._check_usable()
         return set(self._sender.metadata.partitions(topic, self._block_s))
 
     def flush(self, timeout: float | None = None) -> None:
@@ -428,10 +427,13 @@ class KafkaProducer:
                 "the producer belongs to the process that created it: create one after the fork"
             )
 
-    def _check_open(self) -> None:
+    def _check_usable(self) -> None:
         self._check_process()
         if self._closed:
             raise ClientClosed("the producer is closed")
+
+    def _check_open(self) -> None:
+        self._check_usable()
         if self._transactional and self._identity.state != OPEN:
             self._identity.expect("send", OPEN)
 
