@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fault.clients.administrators import CALLS
-from fault.clients.readers import GROUP_QUESTIONS, NOT_ASYNC, QUESTIONS
+from fault.clients.readers import GROUP_QUESTIONS, QUESTIONS
 from fault.clients.roles import ROLES
 
 from kbroker.client import KafkaAdminClient, KafkaConsumer, KafkaProducer
@@ -69,8 +69,7 @@ MET: dict[str, dict[str, tuple[str, ...]]] = {
         **_by(_MEMBERS, "subscribe", "commit_sync", *_GROUP_LOOKS),
     },
     "AsyncKafkaConsumer": {
-        **_by(("asyncio assign",), "assign", "poll", "close"),
-        **_by(("asyncio assign",), *(name for name in _LOOKS if name not in NOT_ASYNC)),
+        **_by(("asyncio assign",), "assign", "poll", "close", *_LOOKS),
         **_by(("asyncio columns",), "poll_columns"),
         **_by(("asyncio member",), "subscribe", "commit", *_GROUP_LOOKS),
     },
@@ -117,6 +116,7 @@ NOT_MET: dict[str, dict[str, str]] = {
         "forward": "of the mirror maker, whose tests have its faults",
     },
     "AsyncKafkaConsumer": {
+        "enforce_rebalance": "asks for what every fault of a coordinator brings",
         "poll_arrow": "is poll_columns with another end",
         "metrics_address": _STATE,
         "seek": _STATE,

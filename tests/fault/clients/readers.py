@@ -150,7 +150,7 @@ class Reader:
         calls = (GROUP_QUESTIONS if self.program.role.members else ()) + QUESTIONS
         name, limit, arguments = calls[self._looks % len(calls)]
         self._looks += 1
-        if not keys or (name in NOT_ASYNC and isinstance(self.handle, AsyncHandle)):
+        if not keys:
             return
         try:
             self.handle.call(name, limit, *arguments(self.program.topic, keys))
@@ -193,7 +193,6 @@ GROUP_QUESTIONS: tuple[tuple[str, float, Arguments], ...] = (
     ("committed", LOOK_S, lambda topic, keys: (keys, LOOK_S)),
     ("group_metadata", 0.5, lambda topic, keys: ()),
 )
-NOT_ASYNC = ("list_topics", "positions", "current_lag", "paused")
 
 
 def _records(found: Iterable[Any]) -> list[tuple[int, int, str]]:
