@@ -11,7 +11,7 @@ differently, the one with the later last epoch wins, then the longer, as in an e
 
 Pure except for the log it is given: no socket and no clock. The io worker (``workers/io/
 tail_repairs``) sends what ``next_question`` returns, one question at a time, and reports the
-answer. INVARIANT: nothing below the log end at the start is changed.
+answer. INVARIANT: nothing below the log end at the start of the first repair is changed.
 """
 
 from __future__ import annotations
@@ -122,15 +122,24 @@ class Source:
 
 class TailRepair:
     """leader_epoch: in which this broker is to lead. brokers: the other replicas. by_epoch: whether
-    fetches may name the last epoch (version 12).
+    fetches may name the last epoch (version 12). continues: the repair of this log that did not end
+    before the leader epoch began. What it took is not this broker's own: others may have it better.
     """
 
     def __init__(
-        self, log: RepairedLog, leader_epoch: int, brokers: Iterable[int], *, by_epoch: bool
+        self,
+        log: RepairedLog,
+        leader_epoch: int,
+        brokers: Iterable[int],
+        *,
+        by_epoch: bool,
+        continues: TailRepair | None = None,
     ) -> None:
         self.log = log
         self.leader_epoch = leader_epoch
         self.first_end = log.log_end_offset
+        if continues is not None:
+            self.first_end = min(self.first_end, continues.first_end)
         self._by_epoch = by_epoch
         self._sources = {broker: Source(broker) for broker in brokers}
 

@@ -90,7 +90,8 @@ def begin_repair(replica: Replica) -> TailRepair:
     partition = replica.partition
     others = [broker for broker in partition.replicas if broker != partition.leader]
     log: Any = RepairedDisk(replica.log)
-    return TailRepair(log, partition.leader_epoch, others, by_epoch=True)
+    last = replica.repair
+    return TailRepair(log, partition.leader_epoch, others, by_epoch=True, continues=last)
 
 
 def repair(io: IoWorker, replica: Replica, machine: TailRepair) -> None:

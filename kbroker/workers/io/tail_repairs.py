@@ -117,14 +117,16 @@ class TailRepairs:
             self.stop(slot)
             return
         known = self._repairs.get(slot)
-        if known is not None and known.log is log:
-            if known.machine.leader_epoch == partition.leader_epoch:
-                return
-        repair = self._begin(slot, partition, log)
+        last = known.machine if known is not None and known.log is log else None
+        if last is not None and last.leader_epoch == partition.leader_epoch:
+            return
+        repair = self._begin(slot, partition, log, last)
         self._repairs[slot] = repair
         run(self._run(repair)).then(raise_failure)
 
-    def _begin(self, slot: int, partition: Partition, log: PartitionLog) -> Repair:
+    def _begin(
+        self, slot: int, partition: Partition, log: PartitionLog, last: TailRepair | None
+    ) -> Repair:
         config = self._process.config
         others = [broker for broker in partition.replicas if broker != self._broker_id]
         is_format_2 = log.epochs.latest is not None or log.log_end_offset == log.log_start_offset
@@ -133,6 +135,7 @@ class TailRepairs:
             partition.leader_epoch,
             others if is_format_2 else (),
             by_epoch=self._version >= FIRST_WITH_LAST_EPOCH,
+            continues=last,
         )
         logger.info(
             "%s: to be led in leader epoch %d, but may lack records; asking brokers %s for those "

@@ -205,6 +205,21 @@ def test_replica_that_does_not_know_the_epoch_yet_is_asked_again_after_the_other
     assert error.name in machine.outcome or "cannot be reached" in machine.outcome
 
 
+def test_what_an_unfinished_repair_took_gives_way_in_the_next_leader_epoch() -> None:
+    """The other replica, which has the record of epoch 2, answers only in that epoch."""
+    log, outlived, newer = Log([1]), Log([1, 1, 1]), Log([1, 2])
+    first = TailRepair(log, LEADER_EPOCH - 1, [2, 3], by_epoch=True)
+    broker, question = first.next_question(0) or (-1, Question(0))
+    first.on_answer(broker, question, outlived.answer(question), 0)
+    assert log.records == [1, 1, 1]
+
+    machine = TailRepair(log, LEADER_EPOCH, [3], by_epoch=True, continues=first)
+    while asked := machine.next_question(0):
+        machine.on_answer(asked[0], asked[1], newer.answer(asked[1]), 0)
+
+    assert log.records == [1, 2]
+
+
 def test_own_records_of_the_leader_epoch_are_taken_but_none_of_a_later_one() -> None:
     """A broker that the next controller has not missed still leads in the epoch before the cut."""
     log, other = Log([1]), Log([1])
