@@ -43,6 +43,8 @@ _FIRST_BY_ID = 13
 _BATCH_BYTES_MAX = 1 << 30
 # A broker that is silent for longer than a fetch may wait, and this, may lead nothing any more.
 _SILENT_S = 3.0
+# How long the leaders are read from after the replica in this rack was silent, or gone.
+_RACKLESS_S = 30.0
 # Responses of a broker that may be in memory when it is asked for another one.
 _RESPONSES_AHEAD = 1
 # Metadata or the session is stale; another attempt will do.
@@ -146,6 +148,7 @@ class Fetcher:
         self._backoff_s: float = settings["retry.backoff.ms"] / 1000
         self._age_s: float = settings["metadata.max.age.ms"] / 1000
         self._silent_s = self._max_wait_ms / 1000 + _SILENT_S
+        self._rackless_until = 0.0
         self.parts: dict[Key, PartitionState] = {}
         self._nodes: dict[int, _Node] = {}
         self.sets = FetchedSets(self.parts, self._release, self._note_change)
@@ -214,7 +217,7 @@ class Fetcher:
             min_bytes=self._min_bytes,
             max_bytes=self._max_bytes,
             isolation_level=self._isolation,
-            rack_id=self._rack,
+            rack_id=self._rack if time.monotonic() >= self._rackless_until else "",
             **node.session.fields(wanted, version >= _FIRST_BY_ID),
         )
 
@@ -277,9 +280,15 @@ class Fetcher:
             for part in self.parts.values():
                 if part.leader == node.id and part.fault is None:
                     part.fail(error)
+        self._leave_replica(node, time.monotonic())
+
+    def _leave_replica(self, node: _Node, now: float) -> None:
+        """The leader would name it again (KIP-392), so it is not told the rack for a while."""
         for part in self.parts.values():
             if part.preferred == node.id:
                 part.preferred = NO_NODE
+                self._rackless_until = now + _RACKLESS_S
+                self.changed = True
 
     def _lost(self, node: _Node, error: ClientError) -> None:
         if node.link is not None:
@@ -333,6 +342,7 @@ class Fetcher:
                 self._lost(node, ConnectionLost(link.address, why))
             elif now > max(link.sent_at, node.doubted_at) + self._silent_s:
                 node.doubted_at = now
+                self._leave_replica(node, now)
                 self._metadata.want()  # its partitions may have other leaders by now
         return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 
@@ -16,6 +17,7 @@ from kbroker.client.errors import (
     UnreadableRecord,
 )
 from kbroker.errors import ErrorCode
+from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.fetch import FetchResponse
 
 pytestmark = pytest.mark.unit
@@ -94,6 +96,18 @@ def test_a_replica_that_the_leader_prefers_is_read(scene):
         assert values(consumer, 1) == [3]
     assert scene.fetches[0][0].rack_id == "here"
     assert scene.fetches[1][0].topics[0].partitions[0].fetch_offset == 0
+
+
+def test_a_replica_that_is_silent_is_left_for_the_leader(scene, monkeypatch):
+    """The leader names it again as long as it hears of this rack."""
+    monkeypatch.setattr("kbroker.client.consumer.fetcher._SILENT_S", 0.1)
+    scene.instead[0] = [{"preferred_read_replica": 1}]
+    released = threading.Event()
+    scene.brokers[1].answers[ApiKey.FETCH] = lambda request, state: released.wait(60) and None
+    with scene.consumer(client_rack="here", fetch_max_wait_ms=50) as consumer:
+        assert values(consumer, 3) == [0, 1, 2]
+    released.set()
+    assert [scene.fetches[0][0].rack_id, scene.fetches[0][1].rack_id] == ["here", ""]
 
 
 @pytest.mark.parametrize("policy", ["earliest", "none"])
