@@ -30,6 +30,7 @@ LONGEST_FIRST = (
     "interop/",
     "unit/replication/test_replicated_simulation.py",
     "unit/hosting/test_cluster_simulation.py",
+    "unit/client/test_consumer_simulation.py",
     "integration/",
     "property/",
 )

@@ -186,8 +186,9 @@ class Cluster:
 
     def _note_failures(self) -> None:
         """Forget what is known of brokers whose connections have failed since."""
-        for node in [node for node, made in self._connections.items() if made.failed]:
-            made = self._connections.pop(node)
+        failed = {node: made for node, made in self._connections.items() if made.failed}
+        for node, made in failed.items():
+            self._connections.pop(node, None)  # a bootstrap address may be that of a node
             self._failed((made.host, made.port))
 
     def _failed(self, address: tuple[str, int]) -> None:

@@ -34,10 +34,13 @@ class Retry:
     what: what the call is for, in words. seconds: until its deadline.
     """
 
+    clock = staticmethod(time.monotonic)
+    sleep = staticmethod(time.sleep)
+
     def __init__(self, what: str, seconds: float) -> None:
         self.what = what
         self.seconds = seconds
-        self.deadline = time.monotonic() + seconds
+        self.deadline = self.clock() + seconds
         self.attempts = 0
         self._pause_s = FIRST_PAUSE_S
         self._pause_max_s = min(PAUSE_MAX_S, seconds / PAUSES_AT_LEAST)
@@ -46,18 +49,18 @@ class Retry:
 
     def step(self, request_timeout: float) -> float:
         """The deadline of one request."""
-        return min(self.deadline, time.monotonic() + request_timeout)
+        return min(self.deadline, self.clock() + request_timeout)
 
     def attempt(self, most: float) -> float:
         """The deadline of one attempt, which leaves time to ask somebody else: ``most`` seconds,
         twice that for each attempt before, and a third of what is left at most.
         """
         seconds = min(most * 2.0 ** min(self.attempts, 10), max(self.left() / 3, ATTEMPT_MIN_S))
-        return min(self.deadline, time.monotonic() + seconds)
+        return min(self.deadline, self.clock() + seconds)
 
     def left(self) -> float:
         """Seconds until the deadline; negative after it."""
-        return self.deadline - time.monotonic()
+        return self.deadline - self.clock()
 
     def pause(self, error: Exception) -> None:
         """Sleep before the next attempt; raise instead when that is past the deadline.
@@ -71,27 +74,27 @@ class Retry:
         earlier, self._last = self._last, error
         # An attempt ended by the deadline may only report that: the error before it is reported,
         # too.
-        if time.monotonic() < self.deadline or str(earlier) == str(error):
+        if self.clock() < self.deadline or str(earlier) == str(error):
             earlier = None
         pause_s = self._pause_s * random.uniform(0.7, 1.3)
         self._pause_s = min(2 * self._pause_s, self._pause_max_s)
-        if time.monotonic() + pause_s >= self.deadline:
+        if self.clock() + pause_s >= self.deadline:
             if isinstance(error, UnreachableError):
                 tried = _both(earlier, error)
                 raise UnreachableError(tried, self.seconds) from error
             last = f"{earlier}, then {error}" if earlier is not None else str(error)
             raise Timeout(self.what, self.seconds, last) from error
         self._maybe_tell(error)
-        time.sleep(pause_s)
+        self.sleep(pause_s)
 
     def _maybe_tell(self, error: Exception) -> None:
-        if time.monotonic() >= self._tell_at:
+        if self.clock() >= self._tell_at:
             self._tell_at = float("inf")
             _tell(self.what, error, self.left())
 
     def progress(self) -> None:
         """There was progress: restart the deadline."""
-        self.deadline = time.monotonic() + self.seconds
+        self.deadline = self.clock() + self.seconds
         self._pause_s = FIRST_PAUSE_S
         self._last = None
         self._tell_at = self.deadline - self.seconds + TELL_AFTER_S

@@ -34,6 +34,11 @@ def batch(base: int, count: int, epoch: int = 0) -> bytes:
     return builder.build()
 
 
+def _last_delta(data: bytes) -> int:
+    """WIRE: of the last record of a batch."""
+    return int.from_bytes(data[23:27], "big")
+
+
 class Scene:
     """Two brokers with one partition. log: base offset and bytes of its batches. instead: what the
     next fetches are answered with instead, by broker. ends: where epochs end, for those that
@@ -93,7 +98,7 @@ class Scene:
         if self.instead[node]:
             instead = self.instead[node].pop(0)
             return instead if isinstance(instead, bytes) else self.response(instead)
-        data = b"".join(data for base, data in self.log if base >= self.at)
+        data = b"".join(data for base, data in self.log if base + _last_delta(data) >= self.at)
         self.at = max(self.at, self.log[-1][0] + 1) if data else self.at
         return self.response({"records": data})
 

@@ -1,10 +1,11 @@
-"""Runs the simulations of a cluster for many seeds, in as many processes as there are cores.
+"""Runs simulations for many seeds, in as many processes as there are cores.
 
     python tests/support/seed_runs.py --seeds 100000
     python tests/support/seed_runs.py cluster --first 52 --seeds 1      one again, with its log
 
 ``cluster``: sessions, controllers and hosting of three brokers (``cluster_simulation``).
 ``replicas``: these with logs, followers and producers (``replica_simulation``).
+``consumers``: the client's consumers against scripted brokers (``consumer_simulation``).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import NamedTuple
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from support import cluster_simulation, replica_simulation
+from support import cluster_simulation, consumer_simulation, replica_simulation
 
 CHUNK = 50
 PROGRESS_S = 10.0
@@ -49,7 +50,16 @@ def run_replicas(seed: int) -> int:
     return sum(map(len, replica_simulation.simulate(seed).acknowledged.values()))
 
 
-SIMULATIONS: dict[str, Callable[[int], int]] = {"cluster": run_cluster, "replicas": run_replicas}
+def run_consumers(seed: int) -> int:
+    """How many records were returned."""
+    return consumer_simulation.simulate(seed).history.count
+
+
+SIMULATIONS: dict[str, Callable[[int], int]] = {
+    "cluster": run_cluster,
+    "replicas": run_replicas,
+    "consumers": run_consumers,
+}
 
 
 @contextmanager
@@ -89,7 +99,7 @@ def run_chunk(chunk: tuple[str, range]) -> tuple[str, list[Ran]]:
 
 
 def chunks(names: list[str], seeds: range) -> Iterator[tuple[str, range]]:
-    """The simulations in turns, so that a run that is ended early has seen both."""
+    """The simulations in turns, so that a run that is ended early has seen all."""
     for first in range(0, len(seeds), CHUNK):
         for name in names:
             yield name, seeds[first : first + CHUNK]
@@ -118,7 +128,7 @@ def run_all(names: list[str], seeds: range, processes: int) -> int:
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("simulation", nargs="?", choices=SIMULATIONS, help="both if not given")
+    parser.add_argument("simulation", nargs="?", choices=SIMULATIONS, help="all if not given")
     parser.add_argument("--seeds", type=int, default=10_000, help="how many")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)

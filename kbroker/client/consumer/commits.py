@@ -12,6 +12,7 @@ from kbroker.client.cluster import GROUP, Cluster
 from kbroker.client.connection import Connection
 from kbroker.client.consumer.lanes import Call, Lane
 from kbroker.client.consumer.partitions import OffsetAndMetadata, TopicPartition
+from kbroker.client.consumer.surroundings import Clock
 from kbroker.client.errors import ClientError, CommitFailed, RejectedError
 from kbroker.client.offsets import TopicPartition as Key
 from kbroker.client.offsets import committed, named_error
@@ -68,7 +69,10 @@ class Commits:
     committer: who makes it.
     """
 
-    def __init__(self, group: str, lane: Lane, committer: Committer) -> None:
+    def __init__(
+        self, group: str, lane: Lane, committer: Committer, clock: Clock = time.monotonic
+    ) -> None:
+        self._clock = clock
         self.group = group
         self._lane = lane
         self._committer = committer
@@ -86,7 +90,7 @@ class Commits:
         """Begin a commit, which takes at most ``deadline`` seconds. callback: called by
         ``run_callbacks``. patient: False does not wait for topics that are not there (any more).
         """
-        began = time.monotonic()
+        began = self._clock()
         who: Identity | ClientError
         try:
             who = self._committer.identity()
@@ -95,7 +99,7 @@ class Commits:
 
         def ended(result: Any, error: Exception | None) -> None:
             self.counts["commits"] += 1
-            self.counts["latency_us"] += int((time.monotonic() - began) * 1e6)
+            self.counts["latency_us"] += int((self._clock() - began) * 1e6)
             if error is None:
                 self._tell_interceptors(offsets)
             if callback is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -59,7 +58,14 @@ class ConsumerMetadata:
     the last refresh has failed, None once one has not. heard_at: when a broker has last responded.
     """
 
-    def __init__(self, lane: Lane, settings: Settings, changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        lane: Lane,
+        settings: Settings,
+        changed: Callable[[], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._clock = clock
         self._lane = lane
         self._changed = changed
         self._create = settings["allow.auto.create.topics"]
@@ -72,7 +78,7 @@ class ConsumerMetadata:
         self.brokers: dict[int, KnownBroker] = {}
         self.trouble: Exception | None = None
         self.heard_at: float | None = None
-        self.created_at = time.monotonic()
+        self.created_at = self._clock()
         self._tracked: frozenset[str] | None = frozenset()
         self._wanted = True
         self._running = False
@@ -127,7 +133,7 @@ class ConsumerMetadata:
 
     def _take(self, answer: _Answer | None, error: Exception | None) -> None:
         self._running = False
-        now = time.monotonic()
+        now = self._clock()
         if answer is None:
             self._failures += 1
             self._next_at = now + self._pause()

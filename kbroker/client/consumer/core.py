@@ -10,7 +10,6 @@ import logging
 import os
 import re
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -21,10 +20,11 @@ from kbroker.client.consumer.collector import Collector, Kind
 from kbroker.client.consumer.commits import Commits, Identity, Offsets
 from kbroker.client.consumer.consumer_metadata import ConsumerMetadata
 from kbroker.client.consumer.fetcher import Fetcher
-from kbroker.client.consumer.lanes import Call, Inbox, Lane, NodeLanes
+from kbroker.client.consumer.lanes import Call, Lane, NodeLanes
 from kbroker.client.consumer.membership import Membership
 from kbroker.client.consumer.partitions import OffsetAndMetadata, PartitionState, key_of
 from kbroker.client.consumer.positions import Positions
+from kbroker.client.consumer.surroundings import Surroundings
 from kbroker.client.errors import (
     ClientClosed,
     ClientError,
@@ -48,22 +48,24 @@ _CLOSE_LANES_S = 2.0
 class Core:
     """``with core:`` enters it, as ``acquire`` of Java's consumer does."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, surroundings: Surroundings | None = None) -> None:
         self.settings = settings
+        around = self.surroundings = surroundings or Surroundings()
+        self._clock = around.clock
         group: str | None = settings["group.id"]
         self.client_id: str = settings["client.id"] or _client_id(group)
         self.default_s: float = settings["default.api.timeout.ms"] / 1000
         self.request_s: float = settings["request.timeout.ms"] / 1000
         # Told of new connections, by the threads that make them.
         self.on_connected: Callable[[Connection], None] | None = None
-        self.inbox = Inbox()
+        self.inbox = around.inbox()
         # What may wait for a broker waits only behind its like: metadata, questions to each leader,
         # calls of the program, and commits.
-        metadata_lane = Lane("kafka-consumer-metadata", self.cluster(), self.inbox)
-        leaders = NodeLanes("kafka-consumer-leader", self.cluster, self.inbox)
-        self.lane = Lane("kafka-consumer-calls", self.cluster(), self.inbox)
+        metadata_lane = around.lane("kafka-consumer-metadata", self.cluster(), self.inbox)
+        leaders = around.node_lanes("kafka-consumer-leader", self.cluster, self.inbox)
+        self.lane = around.lane("kafka-consumer-calls", self.cluster(), self.inbox)
         self._lanes: list[Lane | NodeLanes] = [metadata_lane, leaders, self.lane]
-        self.metadata = ConsumerMetadata(metadata_lane, settings, self._on_metadata)
+        self.metadata = ConsumerMetadata(metadata_lane, settings, self._on_metadata, self._clock)
         self.fetcher = Fetcher(
             settings,
             self.client_id,
@@ -71,12 +73,15 @@ class Core:
             self.metadata,
             self._out_of_range,
             self._on_leaders,
+            around,
         )
         self.commits: Commits | None = None
         self.coordinator_lane: Lane | None = None
         if group is not None:
-            self.coordinator_lane = Lane("kafka-consumer-commits", self.cluster(), self.inbox)
-            self.commits = Commits(group, self.coordinator_lane, self)
+            self.coordinator_lane = around.lane(
+                "kafka-consumer-commits", self.cluster(), self.inbox
+            )
+            self.commits = Commits(group, self.coordinator_lane, self, self._clock)
             self.commits.interceptors = settings["interceptor.classes"]
         self.positions = Positions(
             settings,
@@ -84,6 +89,7 @@ class Core:
             self.metadata,
             self.fetcher,
             self._look_up_committed if self.commits is not None else None,
+            self._clock,
         )
         self.collector = Collector(settings, self.fetcher)
         self.membership: Membership | None = None
@@ -92,7 +98,7 @@ class Core:
         self._counts: dict[str, int] = {}  # partitions of these topics, as last heard
         self._auto_commit: bool = settings["enable.auto.commit"]
         self._commit_s: float = settings["auto.commit.interval.ms"] / 1000
-        self._commit_at = time.monotonic() + self._commit_s
+        self._commit_at = self._clock() + self._commit_s
         self._committing: Call | None = None
         self._committed: dict[Key, int] = {}
         self._woken = self._hurried = False
@@ -105,7 +111,7 @@ class Core:
     def cluster(self) -> Cluster:
         """A cluster for one thread."""
         found = self.settings
-        made = Cluster(
+        made = self.surroundings.cluster(
             ",".join(found["bootstrap.servers"]),
             found.security,
             client_id=self.client_id,
@@ -173,7 +179,7 @@ class Core:
 
         kind: of what it finds.
         """
-        now = time.monotonic()
+        now = self._clock()
         deadline = now + timeout
         kept = self.collector.begin(kind)
         if kept:
@@ -187,14 +193,14 @@ class Core:
             trouble = self.metadata.trouble
             if isinstance(trouble, ClientError) and not trouble.retriable:
                 raise trouble  # such as a wrong password
-            now = time.monotonic()
+            now = self._clock()
             if now >= deadline or self._hurried:
                 self._tell_unreachable(now)
                 return found
             due = min(self._due_in(now), max(self.fetcher.due_in(now), 0.001))
             self.fetcher.wait(min(deadline - now, due))
             self.inbox.take()
-            now = time.monotonic()
+            now = self._clock()
 
     def _collected(self, collect: Callable[[], list[Any]], now: float) -> list[Any]:
         """What is there; and more is asked for, whatever is wrong with one partition."""
@@ -226,7 +232,7 @@ class Core:
         due = min(self.metadata.due_in(now), self.positions.due_in(now), 3600.0)
         if self.membership is not None:
             due = min(due, self.membership.due_in(now))
-        if self._auto_commit:
+        if self._auto_commit and not self._is_committing:
             due = min(due, max(0.0, self._commit_at - now))
         # Something that cannot be done yet is not asked for without a pause.
         return max(due, 0.001)
@@ -237,10 +243,10 @@ class Core:
         """Keep everything going until something of a partition is so. Raises what is wrong with it,
         Timeout, UnreachableError.
         """
-        deadline = time.monotonic() + timeout
+        deadline = self._clock() + timeout
         while True:
             self._check_woken()
-            now = time.monotonic()
+            now = self._clock()
             self.maintain(now, group=False)
             if done():
                 return
@@ -260,10 +266,10 @@ class Core:
 
     def result(self, call: Call, what: str, timeout: float) -> Any:
         """The result of a call in a lane, whose own deadline is in ``timeout`` seconds."""
-        deadline = time.monotonic() + timeout + _GRACE_S
+        deadline = self._clock() + timeout + _GRACE_S
         while not call.done:
             self._check_woken()
-            left = deadline - time.monotonic()
+            left = deadline - self._clock()
             if left <= 0:
                 raise Timeout(what, timeout)
             self.inbox.wait(left)
@@ -390,7 +396,7 @@ class Core:
 
     def commit_all(self, now: float) -> None:
         """Begin to commit the positions that have moved, unless a commit is on its way."""
-        if self._committing is not None and not self._committing.done:
+        if self._is_committing:
             return
         self._commit_at = now + self._commit_s
         offsets = self._moved()
@@ -400,10 +406,15 @@ class Core:
                 offsets, self.request_s, self._noted, patient=False
             )
 
+    @property
+    def _is_committing(self) -> bool:
+        """An automatic commit is on its way, whose end wakes."""
+        return self._committing is not None and not self._committing.done
+
     def commit_soon(self) -> None:
         """The same, if that is automatic, before other partitions are assigned by hand."""
         if self._auto_commit:
-            self.commit_all(time.monotonic())
+            self.commit_all(self._clock())
 
     def stop_auto_commit(self) -> None:
         """Nothing is committed by itself any more."""
@@ -465,16 +476,16 @@ class Core:
 
     def close(self, timeout: float) -> None:
         """Leave the group, end what runs, and close connections."""
-        deadline = time.monotonic() + timeout
+        deadline = self._clock() + timeout
         with self:
             try:
                 if self.membership is not None:
-                    self.membership.close(max(0.0, deadline - time.monotonic()))
+                    self.membership.close(max(0.0, deadline - self._clock()))
                 else:
-                    self.commit_before_loss(max(0.0, deadline - time.monotonic()))
+                    self.commit_before_loss(max(0.0, deadline - self._clock()))
             finally:
                 self.closed = True
-                self.fetcher.close(time.monotonic())
+                self.fetcher.close(self._clock())
                 if self.coordinator_lane is not None:
                     self.coordinator_lane.close(min(_CLOSE_LANES_S, timeout))
                 for lane in self._lanes:

@@ -6,11 +6,11 @@ In the thread that polls.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 
 from kbroker.client.consumer.partitions import FetchedSet, PartitionState
+from kbroker.client.consumer.surroundings import Clock
 from kbroker.client.errors import (
     ClientError,
     CorruptRecords,
@@ -36,7 +36,9 @@ class FetchedSets:
         parts: Mapping[Key, PartitionState],
         released: Callable[[FetchedSet], None],
         changed: Callable[[], None],
+        clock: Clock,
     ) -> None:
+        self._clock = clock
         self._parts = parts
         self._released = released
         self._changed = changed
@@ -96,7 +98,7 @@ class FetchedSets:
         else:
             part.stop(error)
             self._drop_first()
-        part.fault_due = time.monotonic() + _FAULT_AGAIN_S
+        part.fault_due = self._clock() + _FAULT_AGAIN_S
 
     def resumed(self) -> None:
         """Sets that were set aside are read again, before others."""
@@ -112,7 +114,7 @@ class FetchedSets:
         """
         if not self.faults:
             return None
-        now = time.monotonic()
+        now = self._clock()
         for part in list(self.faults.values()):
             fault = part.fault
             if fault is None or part.paused or (only is not None and part is not only):

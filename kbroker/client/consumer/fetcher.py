@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import select
-import time
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -21,8 +20,9 @@ from kbroker.client.consumer.consumer_metadata import ConsumerMetadata, KnownBro
 from kbroker.client.consumer.fetch_link import FetchLink
 from kbroker.client.consumer.fetch_session import FetchSession, Wanted, ids_known
 from kbroker.client.consumer.fetched_sets import FetchedSets
-from kbroker.client.consumer.lanes import Inbox, aside
+from kbroker.client.consumer.lanes import Inbox
 from kbroker.client.consumer.partitions import NO_NODE, FetchedSet, PartitionState
+from kbroker.client.consumer.surroundings import Surroundings
 from kbroker.client.errors import (
     ClientError,
     ConnectionLost,
@@ -132,7 +132,10 @@ class Fetcher:
         metadata: ConsumerMetadata,
         out_of_range: Callable[[PartitionState, OffsetOutOfRange], None],
         on_leaders: Callable[[], None],
+        surroundings: Surroundings,
     ) -> None:
+        self._surroundings = surroundings
+        self._clock = surroundings.clock
         self._settings = settings
         self._client_id = client_id
         self._inbox = inbox
@@ -151,7 +154,7 @@ class Fetcher:
         self._rackless_until = 0.0
         self.parts: dict[Key, PartitionState] = {}
         self._nodes: dict[int, _Node] = {}
-        self.sets = FetchedSets(self.parts, self._release, self._note_change)
+        self.sets = FetchedSets(self.parts, self._release, self._note_change, self._clock)
         self._closed = False
         self.changed = True  # something may be fetched that was not before
         self._look_at = 0.0
@@ -234,22 +237,16 @@ class Fetcher:
         host, port = node.address = broker.host, broker.port
         seconds = self._settings["socket.connection.setup.timeout.ms"] / 1000
         buffer: int = self._settings["receive.buffer.bytes"]
-
-        def connect() -> Connection:
-            return Connection(
-                host,
-                port,
-                self._settings.security,
-                client_id=self._client_id,
-                deadline=time.monotonic() + seconds,
-                receive_buffer_bytes=buffer if buffer > 0 else None,
-            )
-
-        aside(
+        self._surroundings.connect(
             f"kafka-consumer-connect-{node.id}",
             self._inbox,
-            connect,
+            host,
+            port,
+            seconds,
             lambda made, error: self._connected(node, made, error),
+            security=self._settings.security,
+            client_id=self._client_id,
+            receive_buffer_bytes=buffer if buffer > 0 else None,
         )
 
     def _connected(self, node: _Node, made: Connection | None, error: Exception | None) -> None:
@@ -263,7 +260,7 @@ class Fetcher:
             return
         node.failures = 0
         node.trouble = None
-        node.link = FetchLink(made)
+        node.link = self._surroundings.fetch_link(made)
 
     def _failed(self, node: _Node, error: Exception | None) -> None:
         """A connection or a request was in vain."""
@@ -273,7 +270,7 @@ class Fetcher:
         most = max(
             self._settings["reconnect.backoff.max.ms"], self._settings["reconnect.backoff.ms"]
         )
-        node.retry_at = time.monotonic() + min(pause, most) / 1000
+        node.retry_at = self._clock() + min(pause, most) / 1000
         self._metadata.want()
         self.changed = True
         if isinstance(error, ClientError) and not error.retriable:
@@ -307,7 +304,7 @@ class Fetcher:
             return
         poll = select.poll()
         poll.register(self._inbox.fileno(), select.POLLIN)
-        now = time.monotonic()
+        now = self._clock()
         for node in self._nodes.values():
             link = node.link
             if link is not None and link.in_flight:
@@ -336,8 +333,8 @@ class Fetcher:
                 continue
             if response is not None:
                 found = True
-                self._take(node, response, time.monotonic())
-            elif (now := time.monotonic()) > self._deadline(link):
+                self._take(node, response, self._clock())
+            elif (now := self._clock()) > self._deadline(link):
                 why = f"no response to a fetch within {self._request_s:.3g} s"
                 self._lost(node, ConnectionLost(link.address, why))
             elif now > max(link.sent_at, node.doubted_at) + self._silent_s:
@@ -508,8 +505,10 @@ class Fetcher:
                 part.topic_id, part.leader_epoch = known.id, -1
             if row.leader_epoch < part.leader_epoch:
                 continue  # from a broker that is behind
-            if row.leader_epoch > part.leader_epoch and part.leader_epoch >= 0 and part.epoch >= 0:
-                doubtful.append(part)
+            if row.leader_epoch > part.leader_epoch >= 0:
+                part.fetch_again()
+                if part.epoch >= 0:
+                    doubtful.append(part)
             part.leader, part.leader_epoch = row.leader, row.leader_epoch
         for node in list(self._nodes.values()):
             broker = self._metadata.brokers.get(node.id)

@@ -4,7 +4,6 @@ go, and whoever is told of it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,6 @@ from kbroker.client.consumer.commits import Identity
 from kbroker.client.consumer.consumer_member import ConsumerMember
 from kbroker.client.consumer.consumer_settings import CONSUMER
 from kbroker.client.consumer.lanes import Call
-from kbroker.client.consumer.member_thread import MemberThread
 from kbroker.client.consumer.partitions import TopicPartition
 from kbroker.client.offsets import TopicPartition as Key
 
@@ -54,6 +52,7 @@ class Membership:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._clock = core.surroundings.clock
         self.listener: Any = None
         self._failure: BaseException | None = None
         self._step: _Step | None = None
@@ -61,11 +60,13 @@ class Membership:
         settings = core.settings
         self._member: ClassicMember | ConsumerMember
         if settings["group.protocol"] == CONSUMER:
-            self._member = ConsumerMember(settings, time.monotonic())
+            self._member = ConsumerMember(settings, self._clock())
         else:
             strategy = assignors_of(settings["partition.assignment.strategy"])
-            self._member = ClassicMember(settings, strategy, time.monotonic())
-        self._thread = MemberThread(settings["group.id"], core.cluster(), self._member)
+            self._member = ClassicMember(settings, strategy, self._clock())
+        self._thread = core.surroundings.member_thread(
+            settings["group.id"], core.cluster(), self._member
+        )
         self._lock = self._thread.lock
         self._thread.on_change = core.inbox.wake
         self._thread.start()
@@ -125,7 +126,7 @@ class Membership:
                 if isinstance(event, Fatal):
                     raise event.error
                 self._step = self._begin(event, now)
-            if not self._step.is_due(time.monotonic()):
+            if not self._step.is_due(self._clock()):
                 break
             step, self._step = self._step, None
             self._finish(step)
@@ -208,7 +209,7 @@ class Membership:
         if self._closed:
             return
         self._closed = True
-        deadline = time.monotonic() + timeout
+        deadline = self._clock() + timeout
         core = self._core
         try:
             core.commit_before_loss(min(timeout, core.request_s))
@@ -218,7 +219,7 @@ class Membership:
             with self._lock:
                 self._member.leave()
                 self._thread.poke()
-        self._thread.join(max(0.0, deadline - time.monotonic()))
+        self._thread.join(max(0.0, deadline - self._clock()))
         self._raise_failure()
 
 

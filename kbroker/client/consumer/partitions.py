@@ -186,6 +186,17 @@ class PartitionState:
         self.position = self.fetch_offset = offset
         self.epoch = epoch
 
+    def fetch_again(self) -> None:
+        """What was fetched and is not returned is dropped, and so is every answer under way: the
+        log of another leader may differ from there on.
+        """
+        if self.position is not None:
+            self.version += 1
+            self.in_lookup = False
+            self.retry_at = 0.0
+            self.fetch_offset = self.position
+            self.drop_reader()
+
     def look_up(self, reset: int | None) -> None:
         """The position is to be looked up. reset: a timestamp, EARLIEST or LATEST; None: the
         committed one.

@@ -16,6 +16,7 @@ from kbroker.client.consumer.consumer_settings import EARLIEST as RESET_EARLIEST
 from kbroker.client.consumer.fetcher import Fetcher
 from kbroker.client.consumer.lanes import NodeLanes
 from kbroker.client.consumer.partitions import NO_NODE, PartitionState
+from kbroker.client.consumer.surroundings import Clock
 from kbroker.client.errors import (
     ClientError,
     LogTruncated,
@@ -55,7 +56,9 @@ class Positions:
         metadata: ConsumerMetadata,
         fetcher: Fetcher,
         committed: Callable[[Iterable[Key], Callable[[Any, Exception | None], None]], None] | None,
+        clock: Clock,
     ) -> None:
+        self._clock = clock
         self._lanes = lanes
         self._metadata = metadata
         self._fetcher = fetcher
@@ -165,7 +168,7 @@ class Positions:
             part.fail(error)
         else:
             logger.debug("cannot look up where to begin in %s-%d: %s", *part.key, error)
-            self._again(time.monotonic())
+            self._again(self._clock())
 
     # -- resets
 
@@ -299,7 +302,7 @@ class Positions:
                 why = error or (end.error if end is not None else None) or "no answer"
                 logger.debug("cannot compare %s-%d with its leader: %s", *key, why)
                 self._metadata.want()
-                self._again(time.monotonic())
+                self._again(self._clock())
             elif end.error is not None:
                 part.fail(end.error)
             elif end.epoch < 0 or end.offset < 0:

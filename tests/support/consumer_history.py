@@ -1,0 +1,196 @@
+"""What consumers have returned and committed in a simulation, and whether that may be so.
+
+(a) What a partition returns follows what it returned before: the record before it in its log was
+    returned, and nothing is returned twice while the partition is not given up. Only after an
+    unclean election may what was returned meanwhile be no longer in the log.
+(b) Reading begins at the log's start or at an offset that was committed.
+(c) A commit is of the member and generation that made it, and says nothing of what was not
+    returned; without an unclean election, committed offsets never go back.
+(d) A consumer does not run in circles: its steps and requests in a second are bounded.
+(e) A partition whose leader is well is read, whatever is wrong with the others.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from typing import TYPE_CHECKING, Any
+
+from support.simulated_brokers import KEYS, Brokers, Key, Record, World
+from support.simulated_group import Accepted
+
+from kbroker.client.consumer.commits import Identity
+from kbroker.client.consumer.partitions import PartitionState
+
+if TYPE_CHECKING:
+    from support.consumer_simulation import Program
+
+STEPS_A_SECOND = 150
+REQUESTS_A_SECOND = 200
+STALL_S = 12.0
+
+
+class _Reading:
+    """A partition, from when it was taken over until it is given up."""
+
+    def __init__(self, part: PartitionState) -> None:
+        self.part = part
+        self.uids: set[int] = set()
+        self.last = -1
+
+
+class History:
+    """Every method raises AssertionError for what may not be."""
+
+    def __init__(self, world: World, brokers: Brokers, unclean: bool) -> None:
+        self.world = world
+        self.brokers = brokers
+        self.unclean = unclean
+        self.count = 0
+        self.is_away = False  # a program does not poll
+        self.checked = 0  # partitions, for progress
+        self.seen: set[int] = set()
+        self.prefix: dict[Key, int] = dict.fromkeys(KEYS, 0)
+        self.begins: dict[Key, set[int]] = {key: {0} for key in KEYS}
+        self.commits: list[Accepted] = []
+        self.errors: list[Any] = []
+        self._readings: dict[tuple[int, Key], _Reading] = {}
+        self._highest: dict[Key, int] = {}
+        self._steps: dict[int, deque[float]] = defaultdict(deque)
+        self._requests: deque[tuple[float, int]] = deque()
+
+    # -- records
+
+    def returned(self, program: Program, found: list[Any]) -> None:
+        parts = program.core.fetcher.parts
+        for one in found:
+            record = self.brokers.records[int(one.value)]
+            key = one.topic, one.partition
+            assert record.offset == one.offset, f"{key}: {record} at {one.offset}"
+            part = parts[key]
+            reading = self._readings.get((program.number, key))
+            if reading is None or reading.part is not part:
+                reading = self._readings[program.number, key] = _Reading(part)
+                self._check_begin(key, record)
+            else:
+                self._check_next(key, reading, record)
+            reading.uids.add(record.uid)
+            reading.last = record.uid
+            self.seen.add(record.uid)
+            self.count += 1
+        for key in {(one.topic, one.partition) for one in found}:
+            self._extend(key)
+
+    def _check_begin(self, key: Key, record: Record) -> None:
+        if not self.unclean:
+            assert record.offset in self.begins[key], f"{key} begins at {record}"
+
+    def _check_next(self, key: Key, reading: _Reading, record: Record) -> None:
+        assert record.uid not in reading.uids, f"{key}: {record} was returned twice"
+        if record.before != reading.last:
+            lost = self.brokers.records[reading.last]
+            log = {one.uid for one in self.brokers.leads[key].log.records}
+            assert reading.last not in log, f"{key}: {record} after {lost}"
+            assert record.before in reading.uids | self._before(key, reading), (
+                f"{key}: {record} after {lost}, which is no longer in the log"
+            )
+
+    def _before(self, key: Key, reading: _Reading) -> set[int]:
+        """Where it may go on if all that it has returned was cut: at or before its begin."""
+        first = min(self.brokers.records[uid].offset for uid in reading.uids)
+        return {one.uid for one in self.brokers.leads[key].log.records if one.offset < first} | {-1}
+
+    def _extend(self, key: Key) -> None:
+        """How far all records were returned, without a gap."""
+        log = self.brokers.leads[key].log
+        if self.unclean:
+            return
+        at = self.prefix[key]
+        while at < log.end:
+            if self._uid(log, at) not in self.seen:
+                break
+            at += 1
+        self.prefix[key] = at
+
+    @staticmethod
+    def _uid(log: Any, offset: int) -> int:
+        for base, _, records in reversed(log.batches):
+            if base <= offset:
+                return int(records[offset - base].uid)
+        return -1
+
+    def missing(self) -> list[tuple[Key, Record]]:
+        """What was returned by nobody."""
+        return [
+            (key, record)
+            for key, lead in self.brokers.leads.items()
+            for record in lead.log.records
+            if record.uid not in self.seen
+        ]
+
+    # -- commits
+
+    def accepted(self, one: Accepted) -> None:
+        """By the coordinator, before it takes effect."""
+        self.commits.append(one)
+        self.begins[one.key].add(one.offset)
+        if one.tag:
+            member, _, made = one.tag.partition("/")
+            assert member == one.member, f"{one} was made by {member}"
+            if one.since < 0:
+                assert int(made) == one.generation, f"{one} was made in generation {made}"
+            else:
+                assert int(made) >= one.since, f"{one} was made in epoch {made}"
+        if not self.unclean:
+            assert one.offset <= self.prefix[one.key], f"{one}: {self.prefix[one.key]} returned"
+            before = self._highest.get(one.key, 0)
+            assert one.offset >= before, f"{one}: goes back from {before}"
+            self._highest[one.key] = one.offset
+
+    def commit_ended(self, offsets: Any, who: Identity, error: Exception | None) -> None:
+        """The program is told. Success: the coordinator has accepted all of it."""
+        if error is not None:
+            return
+        tag = f"{who.member}/{who.generation}"
+        done = {(one.key, one.offset) for one in self.commits if one.tag == tag}
+        wanted = {(key, row.offset) for key, row in offsets.items()}
+        assert wanted <= done, f"told success of {wanted - done} by {tag}"
+
+    # -- circles
+
+    def stepped(self, number: int, useful: bool) -> None:
+        if not useful:
+            self._bounded(self._steps[number], STEPS_A_SECOND, "steps")
+        self._requests.append((self.world.now, self.brokers.requests))
+        while self._requests[0][0] < self.world.now - 1:
+            self._requests.popleft()
+        made = self.brokers.requests - self._requests[0][1]
+        assert made <= REQUESTS_A_SECOND, f"{made} requests in a second"
+
+    def _bounded(self, times: deque[float], most: int, what: str) -> None:
+        times.append(self.world.now)
+        while times[0] < self.world.now - 1:
+            times.popleft()
+        assert len(times) <= most, f"{len(times)} {what} in a second"
+
+    def raised(self, number: int, error: Exception) -> None:
+        """By ``poll``."""
+        self.errors.append((self.world.now, number, error))
+
+    # -- progress
+
+    def check_progress(self) -> None:
+        """(e), for what was appended a while ago where nothing has happened since."""
+        now, brokers = self.world.now, self.brokers
+        for key, lead in brokers.leads.items():
+            leader = brokers.nodes[lead.leader]
+            is_quiet = (
+                not self.is_away
+                and now - brokers.disturbed[key] >= STALL_S
+                and brokers.is_well(leader)
+            )
+            if not is_quiet or leader.errors or leader.slow_s or key in brokers.refused:
+                continue
+            ends = [end for at, end in brokers.appended_at[key] if at <= now - STALL_S]
+            for record in lead.log.records[: ends[-1] if ends else 0]:
+                assert record.uid in self.seen, f"{key}: {record} is not returned"
+            self.checked += 1
