@@ -27,10 +27,11 @@ KEY = TopicPartition("t", 0)
 WAIT_S = 20.0
 
 
-def batch(base: int, count: int, epoch: int = 0) -> bytes:
+def batch(base: int, count: int, epoch: int = 0, plus: int = 0) -> bytes:
+    """plus: values are by so much greater than offsets."""
     builder = BatchBuilder(base_offset=base, leader_epoch=epoch)
     for n in range(base, base + count):
-        builder.append(b"%d" % n)
+        builder.append(b"%d" % (n + plus))
     return builder.build()
 
 

@@ -82,7 +82,7 @@ class Program:
                 self.simulation.history.raised(self.number, error)
         self.simulation.history.returned(self, found)
         self.simulation.history.stepped(self.number, bool(found))
-        if found and not self._commits_itself and self.world.random.random() < 0.2:
+        if found and not self._commits_itself and self.world.random.random() < 0.4:
             self._commit()
         if found:
             self.step_in(self.world.random.choice((0.001, 0.01, 0.1)))
@@ -184,8 +184,8 @@ class Simulation:
             return
         kind = chance.choices(
             ("move", "silence", "cut", "slow", "errors", "coordinator", "kill", "member", "pause",
-             "refuse"),
-            (5, 2, 1, 1, 2, 1, 0.3, 1, 0.5, 0.5),
+             "refuse", "expel"),
+            (5, 2, 1, 1, 2, 1, 0.3, 1, 0.5, 0.5, 1),
         )[0]  # fmt: skip
         match kind:
             case "move":
@@ -211,6 +211,9 @@ class Simulation:
                 self.world.after(chance.uniform(0.5, 6), lambda: brokers.move_from(broker))
             case "member" if self.kind != "alone":
                 self.change_members()
+            case "expel" if self.group.members:
+                brokers.disturb()
+                self.group.expel(chance.choice(list(self.group.members.values())))
             case "pause":
                 seconds = chance.choice((1.0, 5.0, 20.0))
                 chance.choice(self.open).stay_away(seconds)

@@ -157,6 +157,10 @@ class ClassicGroup(Group):
         elif self.members.get(member.id) is member:
             self._remove(member)
 
+    def expel(self, member: _Member) -> None:
+        """It is a member no more, and hears of it later."""
+        self._remove(member)
+
     def _remove(self, member: _Member) -> None:
         del self.members[member.id]
         if member.expiry is not None:
@@ -342,6 +346,10 @@ class ConsumerGroup(Group):
         if member.expiry is not None:
             member.expiry.cancel()
         member.expiry = self.world.after(SESSION_S, lambda: self._remove(member))
+
+    def expel(self, member: _Member) -> None:
+        """See ``ClassicGroup``."""
+        self._remove(member)
 
     def _remove(self, member: _Member) -> None:
         if self.members.get(member.id) is member:

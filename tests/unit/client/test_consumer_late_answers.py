@@ -140,6 +140,20 @@ def test_the_epoch_of_a_position_is_that_of_the_last_batch_even_if_it_was_skippe
     assert (arrow.next_offset, arrow.leader_epoch) == (4, 7)
 
 
+def test_what_was_fetched_from_an_old_leader_is_not_returned_after_another_one(scene):
+    """The position is in the new leader's log, too; what follows it there is something else."""
+    scene.log = [(0, batch(0, 3)), (3, batch(3, 3))]
+    with scene.consumer(metadata_max_age_ms=20) as consumer:
+        found = [int(record.value) for record in consumer.poll(20.0, 1)]
+        scene.log[1] = 3, batch(3, 3, epoch=1, plus=100)
+        scene.ends = {0: 3, 1: 6}
+        scene.leader, scene.epoch = 1, 1
+        wait_until(lambda: consumer.poll(0.01, 0) or scene.end_questions)
+        found += values(consumer, 5)
+
+    assert found == [0, 1, 2, 103, 104, 105]
+
+
 # -- commits
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -257,3 +258,17 @@ def test_an_error_names_what_is_rejected(pair, cluster):
 
     assert isinstance(found, RejectedError)
     assert "t-0" in str(found)
+
+
+def test_two_failed_connections_to_one_broker_are_both_forgotten():
+    """One was made to its bootstrap address, one to its node."""
+    cluster = Cluster("a:1")
+    made = {
+        node: SimpleNamespace(failed=True, host="a", port=1, in_flight=0, close=lambda: None)
+        for node in (-1, 0)
+    }
+    cluster._connections.update(made)  # type: ignore[arg-type]
+
+    cluster._note_failures()
+
+    assert not cluster._connections
