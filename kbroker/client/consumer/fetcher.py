@@ -220,7 +220,7 @@ class Fetcher:
             min_bytes=self._min_bytes,
             max_bytes=self._max_bytes,
             isolation_level=self._isolation,
-            rack_id=self._rack if time.monotonic() >= self._rackless_until else "",
+            rack_id=self._rack if self._clock() >= self._rackless_until else "",
             **node.session.fields(wanted, version >= _FIRST_BY_ID),
         )
 
@@ -277,7 +277,7 @@ class Fetcher:
             for part in self.parts.values():
                 if part.leader == node.id and part.fault is None:
                     part.fail(error)
-        self._leave_replica(node, time.monotonic())
+        self._leave_replica(node, self._clock())
 
     def _leave_replica(self, node: _Node, now: float) -> None:
         """The leader would name it again (KIP-392), so it is not told the rack for a while."""
