@@ -184,6 +184,8 @@ class Core:
         kept = self.collector.begin(kind)
         if kept:
             return kept
+        if timeout <= 0:
+            self.fetcher.receive()  # it waits for nothing, so what has arrived is taken first
         while True:
             self._check_woken()
             self.maintain(now)

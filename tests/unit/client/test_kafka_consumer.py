@@ -166,3 +166,12 @@ def test_a_commit_of_who_is_no_member_fails_and_says_why(scene):
         while not done and time.monotonic() < deadline:
             consumer.poll(0.01)
         assert isinstance(done[0], CommitFailed)
+
+
+def test_a_program_that_never_waits_reads_as_well(scene):
+    with scene.consumer() as consumer:
+        found: list[int] = []
+        deadline = time.monotonic() + WAIT_S
+        while len(found) < 3 and time.monotonic() < deadline:
+            found += [int(record.value) for record in consumer.poll(0)]
+    assert found == [0, 1, 2]
