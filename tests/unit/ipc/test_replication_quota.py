@@ -109,14 +109,17 @@ def test_processes_share_the_counts_of_each_quota() -> None:
     ours = ReplicationQuota(region, LEADER, 1000)
     other = ReplicationQuota(region, FOLLOWER, 1000)
     ours.rate = other.rate = 39_999
+    children = []
     for number in range(4):
-        if os.fork() == 0:
+        child = os.fork()
+        if child == 0:
             theirs = ReplicationQuota(region, LEADER, 1000)
             for _ in range(10_000):
                 theirs.add(1, T + number)
             os._exit(0)
-    for _ in range(4):
-        assert os.wait()[1] == 0
+        children.append(child)
+    for child in children:  # and no other child of this process
+        assert os.waitpid(child, 0)[1] == 0
 
     assert ours.is_exceeded(T)
     ours.rate = 40_000
