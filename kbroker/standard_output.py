@@ -12,6 +12,7 @@ import sys
 from errno import EBADF
 
 _FD = 1
+_forgotten = False
 
 
 class OutputLost(BaseException):
@@ -20,6 +21,8 @@ class OutputLost(BaseException):
 
 class _Raw(io.FileIO):
     def write(self, data: object) -> int:
+        if _forgotten:
+            return len(data)  # type: ignore[arg-type]
         try:
             return super().write(data)  # type: ignore[arg-type]
         except OSError as error:
@@ -33,6 +36,8 @@ class _Closed(io.RawIOBase):
         return True
 
     def write(self, data: object) -> int:
+        if _forgotten:
+            return len(data)  # type: ignore[arg-type]
         raise OutputLost(f"cannot write to standard output: {os.strerror(EBADF)}")
 
 
@@ -56,4 +61,6 @@ def guard_stdout() -> None:
 
 def forget_stdout() -> None:
     """What is left to be written is not, so that the interpreter's end does not fail for it."""
+    global _forgotten
+    _forgotten = True  # also for the end of the stream that is replaced, which Python 3.13 tells of
     sys.stdout = open(os.devnull, "w", encoding="utf-8")

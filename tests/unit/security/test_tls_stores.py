@@ -214,6 +214,8 @@ def test_java_store_that_openssl_finds_too_weak_says_what_to_do(
     authority: Authority, tmp_path: Path, bits: int, digest: str, told: str
 ) -> None:
     """Java takes it from a private authority; the broker and the client of one name the way out."""
+    if digest == "sha1" and ssl.OPENSSL_VERSION_INFO >= (3, 2):
+        pytest.skip("this OpenSSL takes it, as Java does")
     path = tmp_path / "store.jks"
     path.write_bytes(jks(PASSWORD, jks_key(weak(authority, tmp_path, bits, digest), PASSWORD)))
     with pytest.raises(ConfigError, match=told):
