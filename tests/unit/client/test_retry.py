@@ -22,13 +22,17 @@ REFUSED = RejectedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t-0")
 def clock(request, monkeypatch):
     """A clock that only pauses advance, each with the given jitter."""
     now = [100.0]
-    # Not the module itself: threads of earlier tests would sleep by this clock, too.
-    time = SimpleNamespace(
-        monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds)
-    )
-    monkeypatch.setattr(subject, "time", time)
+
+    def monotonic() -> float:
+        return now[0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr(Retry, "clock", staticmethod(monotonic))
+    monkeypatch.setattr(Retry, "sleep", staticmethod(sleep))
     monkeypatch.setattr(subject, "random", SimpleNamespace(uniform=lambda low, high: request.param))
-    monkeypatch.setattr(subject, "_told", RateLimit(30.0, time.monotonic))
+    monkeypatch.setattr(subject, "_told", RateLimit(30.0, monotonic))
     return now
 
 

@@ -33,8 +33,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     def monotonic() -> float:
         return now[0] if threading.get_ident() == own else time.monotonic()
 
-    for module in (subject, cluster_module):
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=monotonic, sleep=sleep))
+    monkeypatch.setattr(cluster_module, "time", SimpleNamespace(monotonic=monotonic, sleep=sleep))
+    monkeypatch.setattr(subject.Retry, "clock", staticmethod(monotonic))
+    monkeypatch.setattr(subject.Retry, "sleep", staticmethod(sleep))
     return now
 
 
