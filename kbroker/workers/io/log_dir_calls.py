@@ -12,26 +12,39 @@ if TYPE_CHECKING:
     from kbroker.ipc.rpc import Rpc
     from kbroker.storage.manager.log_manager import LogManager
 
+# BOUND: how long a description waits for logs that are being opened; no client gives up so soon.
+OPENS_WITHIN_MS = 5_000
+_LOOKS_AGAIN_MS = 20
+
 
 class Process(Protocol):
-    """What these calls need from their io worker, besides logs."""
+    """What these calls need from their io worker, besides logs. has_joined: its logs are open."""
 
     rpc: Rpc
     table: PartitionTable
+    has_joined: bool
 
 
 class LogDirCalls:
     """Made by the io worker, after its LogManager."""
 
     def __init__(self, process: Process, logs: LogManager) -> None:
+        self._process = process
         self._table = process.table
         self._logs = logs
         process.rpc.serve(calls.DESCRIBE_LOG_DIRS, self.serve_describe_log_dirs)
         process.rpc.serve(calls.REPORT_DAMAGE, self.serve_report_damage)
 
-    def serve_describe_log_dirs(
+    async def serve_describe_log_dirs(
         self, sender: Address, wanted: calls.ReplicasToDescribe
     ) -> list[calls.LogDirDescription]:
+        """All logs, as in Kafka, which opens them before it listens. After a crash they may take
+        minutes: then what is open by now.
+        """
+        for _ in range(OPENS_WITHIN_MS // _LOOKS_AGAIN_MS):
+            if self._process.has_joined:
+                break
+            await self._process.rpc.sleep(_LOOKS_AGAIN_MS)
         keys = None
         if wanted.topics is not None:
             keys = {(name, each) for name, numbers in wanted.topics.items() for each in numbers}
