@@ -84,7 +84,9 @@ class Machine:
         """A minimal Debian with a user and network access. Raises Failed."""
         shutil.rmtree(self.place, ignore_errors=True)
         self.place.mkdir(parents=True)
-        command = ["debootstrap", "--variant=minbase", self.release, str(self.place)]
+        # It mounts /proc there, and leaves it mounted when it is interrupted.
+        command = ["unshare", "--mount", "debootstrap", "--variant=minbase"]
+        command += [self.release, str(self.place)]
         mirror = os.environ.get("KBROKER_DEBIAN_MIRROR")
         log = PLACE / f"{self.release}-debootstrap.log"
         with log.open("w") as output:
