@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -24,15 +25,14 @@ PATIENCE_S = 30.0
 # How much there is of what repeats (tools/exam.py).
 SCALE = max(1, int(os.environ.get("KBROKER_FAULT_SCALE", "1")))
 TESTS = Path(__file__).resolve().parent
-LONGEST_FIRST = (
-    "spark/",
-    "fault/",
-    "interop/",
+# The folders whose tests mostly wait, and those that mostly compute; of each the slowest first.
+WAITING = ("spark/", "fault/", "interop/", "integration/")
+COMPUTING = (
     "unit/replication/test_replicated_simulation.py",
     "unit/hosting/test_cluster_simulation.py",
     "unit/client/test_consumer_simulation.py",
-    "integration/",
     "property/",
+    "",
 )
 
 # A machine that stalls for five seconds is not a finding. In CI runs must be reproducible;
@@ -55,21 +55,29 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the slowest tests first, so that none of them is left alone at the end of a run. The
-    order is kept otherwise.
+    """Run files that wait beside files that compute, so that the processors are busy all the time,
+    and of each kind the slowest first, so that none is left alone at the end of a run. The order
+    is kept otherwise.
     """
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    items[:] = chain.from_iterable(files[path] for path in in_order_of_running(files))
 
-    places = {f"{TESTS}/{prefix}": place for place, prefix in enumerate(LONGEST_FIRST)}
 
-    @cache
-    def place_of(path: str) -> int:
-        found = (place for prefix, place in places.items() if path.startswith(prefix))
-        return next(found, len(places))
-
-    def place(item: pytest.Item) -> int:
-        return place_of(str(item.path))
-
-    items.sort(key=place)
+def in_order_of_running(paths: Iterable[Path]) -> list[Path]:
+    """Both kinds of files, mixed so that they come to their ends together."""
+    names = {path: str(path).removeprefix(f"{TESTS}/") for path in paths}
+    places: dict[Path, float] = {}
+    for kind in (WAITING, COMPUTING):
+        own = [path for path in names if names[path].startswith(WAITING) == (kind is WAITING)]
+        own.sort(
+            key=lambda path: next(
+                n for n, start in enumerate(kind) if names[path].startswith(start)
+            )
+        )
+        places.update((path, place / len(own)) for place, path in enumerate(own))
+    return sorted(places, key=lambda path: places[path])
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
