@@ -73,8 +73,9 @@ class ConsumerMember:
         self.epoch = JOIN_EPOCH
         self.topics: frozenset[str] = frozenset()
         self._sent_topics: frozenset[str] | None = None
-        self._sent_owned: frozenset[IdKey] | None = None
         self._owned: frozenset[IdKey] = frozenset()
+        # How often that has been assigned, and how much of it the coordinator was told.
+        self._assignment = self._told = 0
         self._owned_since: dict[Key, int] = {}  # epochs in which partitions were taken over
         self._target: frozenset[IdKey] | None = None
         self._names: dict[bytes, str] = {}
@@ -82,7 +83,7 @@ class ConsumerMember:
         self._event: Event | None = None
         self._whole = True
         self._stopped = False
-        self._in_flight: tuple[frozenset[str] | None, frozenset[IdKey] | None] = (None, None)
+        self._in_flight: tuple[frozenset[str] | None, int | None] = (None, None)
         self._interval_s = _FIRST_INTERVAL_S
         self._heartbeat_at = now
         self._not_before = now
@@ -135,6 +136,7 @@ class ConsumerMember:
         self._owned = frozenset(
             (ids[topic], partition) for topic, partition in owned if topic in ids
         )
+        self._assignment += 1
         if self.state is State.RECONCILING:
             self.state = State.STABLE
 
@@ -185,7 +187,7 @@ class ConsumerMember:
 
     def _beat(self, now: float) -> Action:
         news = self.state is not State.RECONCILING and (
-            self._sent_topics != self.topics or self._sent_owned != self._owned
+            self._sent_topics != self.topics or self._told != self._assignment
         )
         if self.state is not State.JOINING and not news and now < self._heartbeat_at:
             until = min(self._heartbeat_at, self._polled_at + self._poll_ms / 1000)
@@ -200,10 +202,10 @@ class ConsumerMember:
         """What has changed since the last response; everything when it joins."""
         whole = self._whole or self.epoch == JOIN_EPOCH
         topics = self.topics if whole or self._sent_topics != self.topics else None
-        owned = self._owned if whole or self._sent_owned != self._owned else None
+        owned = self._owned if whole or self._told != self._assignment else None
         if self.epoch == JOIN_EPOCH:
             owned = frozenset()
-        self._in_flight = topics, owned
+        self._in_flight = topics, None if owned is None else self._assignment
         return ConsumerGroupHeartbeatRequest(
             group_id=self.group,
             member_id=self.member_id,
@@ -232,9 +234,9 @@ class ConsumerMember:
             self._accepted(response, now)
 
     def _accepted(self, response: Any, now: float) -> None:
-        topics, owned = self._in_flight
+        topics, told = self._in_flight
         self._sent_topics = self._sent_topics if topics is None else topics
-        self._sent_owned = self._sent_owned if owned is None else owned
+        self._told = self._told if told is None else told
         self._whole = False
         if response.member_id:
             self.member_id = response.member_id
@@ -257,11 +259,17 @@ class ConsumerMember:
         self._names.update({topic.id: name for name, topic in topics.items()})
 
     def _reconcile(self) -> None:
-        """Let the thread that polls move to the target, as far as topics are known by name."""
+        """Let the thread that polls move to the target, as far as topics are known by name.
+
+        COMPAT: as in Java, the coordinator is told what the member owns after each assignment, also
+        if it is what it was told before: there may have been another assignment between, for whose
+        end it waits.
+        """
         assert self._target is not None
         known = frozenset(key for key in self._target if key[0] in self._names)
         if known == self._target:
             self._target = None
+            self._assignment += known == self._owned
         if known == self._owned:
             return
         self.rebalances += 1
@@ -277,7 +285,7 @@ class ConsumerMember:
         self.epoch = JOIN_EPOCH
         self._whole = True
         self._target = None
-        self._sent_topics = self._sent_owned = None
+        self._sent_topics = None
 
     def _fence(self, reason: str) -> None:
         """The member was removed: its partitions are lost, and it joins again."""

@@ -117,6 +117,45 @@ def test_partitions_are_given_up_before_others_are_taken():
     assert script.moved() == Complete((("u", 0),))
 
 
+def test_each_assignment_is_acknowledged_even_if_it_is_what_was_told_before():
+    """The coordinator has given the member u-0, too, and takes it back while `poll` is not called:
+    it gives it to nobody else until it hears that the member does not own it any more.
+    """
+    script = stable()
+    script.now += 1
+    script.beats()
+    script.answer((ID, 0), (OTHER, 0), epoch=2)
+    assert len(script.moved().partitions) == 2
+    script.now += 1
+    script.beats()
+    script.answer((ID, 0), epoch=3)
+    script.member.completed([("t", 0), ("u", 0)], False)
+    assert script.moved() == Complete((("t", 0),))
+    script.member.completed([("t", 0)], False)
+
+    assert [row.topic_id for row in script.beats().topic_partitions] == [ID]
+    script.answer(epoch=3)
+    assert script.waits() > script.now
+
+
+def test_an_assignment_that_was_never_taken_over_is_acknowledged_when_it_is_taken_back():
+    """Its topic was not known yet."""
+    script = stable()
+    script.now += 1
+    script.beats()
+    script.answer((ID, 0), (bytes(15) + b"\3", 5), epoch=2)
+    assert isinstance(script.member.next(script.now), LookUp)
+    script.member.take_topics({}, script.now)
+    script.now += 0.2
+    assert script.waits() > script.now
+    script.now += 1
+    assert isinstance(script.member.next(script.now), LookUp)
+    assert script.beats().topic_partitions is None
+    script.answer((ID, 0), epoch=3)
+
+    assert [row.topic_id for row in script.beats().topic_partitions] == [ID]
+
+
 def test_a_topic_that_is_not_known_yet_is_waited_for():
     script = stable()
     script.now += 1
