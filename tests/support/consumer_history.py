@@ -5,9 +5,10 @@
     unclean election may what was returned meanwhile be no longer in the log.
 (b) Reading begins at the log's start or at an offset that was committed.
 (c) A commit is of the member and generation that made it, and says nothing of what was not
-    returned; without an unclean election, committed offsets never go back.
+    returned; without an unclean election, committed offsets never go back. Of partitions that are
+    given up in an orderly way, all that was returned is committed, if that is automatic.
 (d) A consumer does not run in circles: its steps and requests in a second are bounded.
-(e) A partition whose leader is well is read, whatever is wrong with the others.
+(e) A partition whose leader and coordinator are well is read, whatever is wrong with the others.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class _Reading:
 class History:
     """Every method raises AssertionError for what may not be."""
 
-    def __init__(self, world: World, brokers: Brokers, unclean: bool) -> None:
+    def __init__(self, world: World, brokers: Brokers, unclean: bool, has_group: bool) -> None:
+        self.has_group = has_group
         self.world = world
         self.brokers = brokers
         self.unclean = unclean
@@ -53,6 +55,7 @@ class History:
         self.begins: dict[Key, set[int]] = {key: {0} for key in KEYS}
         self.commits: list[Accepted] = []
         self.errors: list[Any] = []
+        self._wrong: list[str] = []  # said where an exception would be caught
         self._readings: dict[tuple[int, Key], _Reading] = {}
         self._highest: dict[Key, int] = {}
         self._steps: dict[int, deque[float]] = defaultdict(deque)
@@ -153,11 +156,22 @@ class History:
         tag = f"{who.member}/{who.generation}"
         done = {(one.key, one.offset) for one in self.commits if one.tag == tag}
         wanted = {(key, row.offset) for key, row in offsets.items()}
-        assert wanted <= done, f"told success of {wanted - done} by {tag}"
+        if not wanted <= done:
+            self._wrong.append(f"told success of {wanted - done} by {tag}")
+
+    def revoked(self, program: Program, keys: list[Key]) -> None:
+        """A program that commits by itself gives partitions up."""
+        for key in [] if self.unclean else keys:
+            reading = self._readings.get((program.number, key))
+            if reading is not None and reading.part is program.core.fetcher.parts.get(key):
+                last = self.brokers.records[reading.last]
+                if program.committing.get(key, -1) <= last.offset:
+                    self._wrong.append(f"{key} is given up, and not committed behind {last}")
 
     # -- circles
 
     def stepped(self, number: int, useful: bool) -> None:
+        assert not self._wrong, self._wrong[0]
         if not useful:
             self._bounded(self._steps[number], STEPS_A_SECOND, "steps")
         self._requests.append((self.world.now, self.brokers.requests))
@@ -181,6 +195,8 @@ class History:
     def check_progress(self) -> None:
         """(e), for what was appended a while ago where nothing has happened since."""
         now, brokers = self.world.now, self.brokers
+        if self.has_group and not brokers.is_well(brokers.nodes[brokers.coordinator]):
+            return
         for key, lead in brokers.leads.items():
             leader = brokers.nodes[lead.leader]
             is_quiet = (

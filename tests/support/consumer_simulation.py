@@ -17,8 +17,10 @@ from support.simulated_brokers import FOREVER, KEYS, NODES, Broker, Brokers, Eve
 from support.simulated_group import ClassicGroup, ConsumerGroup
 from support.simulated_surroundings import SimulatedSurroundings
 
+from kbroker.client.consumer.commits import Commits, Offsets
 from kbroker.client.consumer.consumer_settings import consumer_settings
 from kbroker.client.consumer.core import Core
+from kbroker.client.consumer.lanes import Call
 from kbroker.client.consumer.membership import Membership
 from kbroker.client.errors import ClientError
 
@@ -37,6 +39,7 @@ class Program:
         around = SimulatedSurroundings(simulation.brokers)
         around.made.on_wake = lambda: self.step_in(0.0)
         self.core = Core(consumer_settings(settings, {}), around)
+        self.committing: dict[Key, int] = {}  # the offsets of the last commits, however they end
         self._commits_itself = bool(self.core.settings["enable.auto.commit"])
         self._step: Event | None = None
         self._step_at = FOREVER
@@ -45,11 +48,32 @@ class Program:
         if self.core.commits is None:
             self.core.assign(KEYS)
         else:
+            self._note_commits(self.core.commits)
             self.core.topics = frozenset(name for name, _ in KEYS)
             self.core.membership = Membership(self.core)
+            self.core.membership.listener = self
             self.core.track()
             self.core.membership.subscribe(self.core.topics)
         self.step_in(0.0)
+
+    def _note_commits(self, commits: Commits) -> None:
+        begin = commits.commit
+
+        def commit(offsets: Offsets, *row: Any, **more: Any) -> Call:
+            self.committing.update({key: one.offset for key, one in offsets.items()})
+            return begin(offsets, *row, **more)
+
+        commits.commit = commit  # type: ignore[method-assign]
+
+    def on_partitions_revoked(self, partitions: list[Any]) -> None:
+        """Before they are given up, what was returned is committed, if that is automatic."""
+        if self._commits_itself:
+            self.simulation.history.revoked(
+                self, [(one.topic, one.partition) for one in partitions]
+            )
+
+    def on_partitions_lost(self, partitions: list[Any]) -> None:
+        """Others may have them by now."""
 
     def step_in(self, seconds: float) -> None:
         """Go on then, if not before."""
@@ -73,7 +97,7 @@ class Program:
         core, now = self.core, self.world.now
         core.inbox.take()
         core.fetcher.receive()
-        limit = self.world.random.choice((1, 3, 500))
+        limit = self.simulation.limit()
         found: list[Any] = []
         with core:
             try:
@@ -85,7 +109,7 @@ class Program:
         if found and not self._commits_itself and self.world.random.random() < 0.4:
             self._commit()
         if found:
-            self.step_in(self.world.random.choice((0.001, 0.01, 0.1)))
+            self.step_in(self.simulation.pause())
         else:
             self.step_in(min(core._due_in(now), max(core.fetcher.due_in(now), 0.001)))
 
@@ -111,6 +135,7 @@ class Program:
         """Leave, without a last commit."""
         core = self.core
         core.stop_auto_commit()
+        self._commits_itself = False
         with core:
             if core.membership is not None:
                 core.membership.close(0.0)
@@ -129,7 +154,7 @@ class Simulation:
         self.brokers = Brokers(self.world)
         self.brokers.fetch_version = chance.choice((12, 17, 17))
         self.brokers.loss = chance.choice((0.0, 0.003, 0.02))
-        self.history = History(self.world, self.brokers, self.unclean)
+        self.history = History(self.world, self.brokers, self.unclean, self.kind != "alone")
         made = ConsumerGroup if self.kind == "consumer" else ClassicGroup
         self.group = self.brokers.group = made(self.world, self.history.accepted)
         self.assignors = chance.choice(ASSIGNORS)
@@ -137,6 +162,7 @@ class Simulation:
         self.poll_s = chance.choice((12, 60))
         self.programs: list[Program] = []
         self._killed = False
+        self.is_slow = chance.random() < 0.25  # records wait in the consumers
         self.is_steady = chance.random() < 0.15  # one broker is gone, and nobody takes its place
         self.start()
 
@@ -170,6 +196,14 @@ class Simulation:
     def open(self) -> list[Program]:
         return [one for one in self.programs if not one.is_closed]
 
+    def limit(self) -> int:
+        """Of a poll."""
+        return 1 if self.is_slow else self.world.random.choice((1, 3, 500))
+
+    def pause(self) -> float:
+        """Between polls that return something."""
+        return self.world.random.choice((0.05, 0.1, 0.2) if self.is_slow else (0.001, 0.01, 0.1))
+
     # -- the script
 
     def befall(self) -> None:
@@ -184,8 +218,8 @@ class Simulation:
             return
         kind = chance.choices(
             ("move", "silence", "cut", "slow", "errors", "coordinator", "kill", "member", "pause",
-             "refuse", "expel"),
-            (5, 2, 1, 1, 2, 1, 0.3, 1, 0.5, 0.5, 1),
+             "refuse", "expel", "rebalance"),
+            (5, 2, 1, 1, 2, 1, 0.3, 1, 0.5, 0.5, 1, 1),
         )[0]  # fmt: skip
         match kind:
             case "move":
@@ -214,6 +248,8 @@ class Simulation:
             case "expel" if self.group.members:
                 brokers.disturb()
                 self.group.expel(chance.choice(list(self.group.members.values())))
+            case "rebalance" if self.group.members:
+                self.rebalance()
             case "pause":
                 seconds = chance.choice((1.0, 5.0, 20.0))
                 chance.choice(self.open).stay_away(seconds)
@@ -232,6 +268,7 @@ class Simulation:
 
     def silence(self, broker: Broker) -> None:
         seconds = self.world.random.choice((0.5, 4.0, 15.0))
+        self.brokers.disturb(broker)
         broker.silent_until = self.world.now + seconds
         if self.world.random.random() < 0.8:
             wait = self.world.random.uniform(1, 6)
@@ -243,6 +280,15 @@ class Simulation:
                 self.brokers.disturb(broker)
 
         self.world.after(seconds, resume)
+
+    def rebalance(self) -> None:
+        """Perhaps while commits wait."""
+        chance, brokers = self.world.random, self.brokers
+        if chance.random() < 0.5:
+            self.group.commits_wait_until = self.world.now + chance.uniform(2, 8)
+            self.world.after(8.0, brokers.disturb)
+        brokers.disturb()
+        self.world.after(self.group.rebalance(), brokers.disturb)
 
     def change_members(self) -> None:
         self.brokers.disturb()
@@ -286,6 +332,7 @@ class Simulation:
 
     def _calm(self) -> None:
         """No more faults."""
+        self.is_slow = False
         self._fault.cancel()
         self._append.cancel()
         brokers = self.brokers

@@ -46,6 +46,7 @@ class Group:
         self.world = world
         self.on_accepted = on_accepted
         self.committed: dict[Key, tuple[int, int]] = {}
+        self.commits_wait_until = 0.0  # they are to be made again later
         self.numbers = itertools.count(1)
 
     def handle(self, name: str, request: Any, reply: Reply, error: int) -> None:
@@ -70,6 +71,8 @@ class Group:
 
     def _on_offset_commit(self, request: Any, reply: Reply, error: int) -> None:
         member, generation = request.member_id, request.generation_id_or_member_epoch
+        if self.world.now < self.commits_wait_until:
+            error = error or ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         error = error or self.refusal(member, generation)
         topics = []
         for topic in request.topics:
@@ -105,6 +108,12 @@ class Group:
     def since(self, member: str, key: Key) -> int:
         """The epoch in which a member got a partition."""
         return -1
+
+    def rebalance(self) -> float:
+        """Without a change of members; returns how many seconds that takes, besides what the
+        members need.
+        """
+        raise NotImplementedError
 
 
 def _snake(name: str) -> str:
@@ -158,8 +167,16 @@ class ClassicGroup(Group):
             self._remove(member)
 
     def expel(self, member: _Member) -> None:
-        """It is a member no more, and hears of it later."""
+        """It is a member no more: a join or sync that waits is told so, the rest hears of it by its
+        next request.
+        """
         self._remove(member)
+        joining, member.joining = member.joining, None
+        syncing, member.syncing = member.syncing, None
+        if joining is not None:
+            joining(JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+        if syncing is not None:
+            syncing(SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
 
     def _remove(self, member: _Member) -> None:
         del self.members[member.id]
@@ -181,6 +198,12 @@ class ClassicGroup(Group):
         self._end = self.world.after(self.rebalance_s, lambda: self._complete())
 
     rebalance_s = 15.0
+
+    def rebalance(self) -> float:
+        """See ``Group``."""
+        if self.state == "stable":
+            self._prepare()
+        return 0.0
 
     def _on_join_group(self, request: Any, reply: Reply, error: int) -> None:
         if error:
@@ -314,6 +337,7 @@ class ConsumerGroup(Group):
         self.members: dict[str, _Member] = {}
         self.epoch = 0
         self.target: dict[str, set[Key]] = {}
+        self._withheld: set[Key] = set()
 
     def refusal(self, member: str, generation: int) -> int:
         known = self.members.get(member)
@@ -333,7 +357,7 @@ class ConsumerGroup(Group):
             return
         most = -(-len(KEYS) // len(self.members))
         left = []
-        for key in KEYS:
+        for key in (key for key in KEYS if key not in self._withheld):
             owner = next((name for name, one in self.members.items() if key in one.assigned), None)
             if owner is not None and len(self.target[owner]) < most:
                 self.target[owner].add(key)
@@ -341,6 +365,19 @@ class ConsumerGroup(Group):
                 left.append(key)
         for key in left:
             min(self.target.values(), key=len).add(key)
+
+    def rebalance(self) -> float:
+        """See ``Group``: some partitions are nobody's for a while."""
+        seconds = self.world.random.choice((0.5, 2.0, 4.0))
+        self._withheld = set(self.world.random.sample(KEYS, 2))
+        self._retarget()
+
+        def give_back() -> None:
+            self._withheld.clear()
+            self._retarget()
+
+        self.world.after(seconds, give_back)
+        return seconds
 
     def _touch(self, member: _Member) -> None:
         if member.expiry is not None:

@@ -399,6 +399,7 @@ class SimulatedMemberThread:
             self._world.after(cluster.late, lambda: self._lost(token, error))
             return
         self._connection = connection
+        connection.in_flight += 1  # nothing else is asked there meanwhile
 
         def send() -> None:
             lost = ConnectionLost(connection.address, "closed by the broker")
@@ -449,6 +450,8 @@ class SimulatedMemberThread:
 
     def _take(self, token: object, response: Any) -> None:
         if self._token is token:
+            if self._connection is not None:
+                self._connection.in_flight = 0
             self._token = self._connection = None
             if getattr(response, "error_code", 0) in _MOVED:
                 self._cluster.forget_coordinator(self._group, GROUP)

@@ -91,11 +91,11 @@ class Commits:
         ``run_callbacks``. patient: False does not wait for topics that are not there (any more).
         """
         began = self._clock()
-        who: Identity | ClientError
+        sender: _Sender | ClientError
         try:
-            who = self._committer.identity()
+            sender = _Sender(self._committer.identity(), self._committer, offsets.keys())
         except ClientError as error:
-            who = error
+            sender = error
 
         def ended(result: Any, error: Exception | None) -> None:
             self.counts["commits"] += 1
@@ -108,9 +108,8 @@ class Commits:
                 logger.debug("commit of group %s: %s", self.group, error)
 
         def send(cluster: Cluster, seconds: float) -> None:
-            if isinstance(who, ClientError):
-                raise who
-            sender = _Sender(who, self._committer, offsets.keys())
+            if isinstance(sender, ClientError):
+                raise sender
             commit(cluster, self.group, offsets, sender, seconds, patient)
 
         return self._lane.run(send, f"a commit of group {self.group}", deadline, ended)

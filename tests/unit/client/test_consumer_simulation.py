@@ -7,6 +7,8 @@ KBROKER_CONSUMER_SEEDS says how many; ``tools/exam.py simulation --seeds`` runs 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from support.seed_runs import cheaply, repeat_command, run_consumers
@@ -16,6 +18,8 @@ from support.simulated_surroundings import SimulatedSurroundings
 from kbroker.client.consumer.consumer_settings import consumer_settings
 from kbroker.client.consumer.core import Core
 from kbroker.client.consumer.lanes import Call
+from kbroker.client.consumer.partitions import PartitionState
+from kbroker.client.consumer.positions import EpochEnd
 
 pytestmark = pytest.mark.unit
 
@@ -34,12 +38,49 @@ def test_every_record_is_returned_once_and_in_order(first: int) -> None:
     assert returned > SEEDS_AT_ONCE, "nothing happened"
 
 
+def lone_core(**settings: str) -> Core:
+    given = consumer_settings({"bootstrap.servers": "broker:9000", **settings}, {})
+    return Core(given, SimulatedSurroundings(Brokers(World(0))))
+
+
+class Asked:
+    """Lanes of leaders. answers: what is to be called with the answers to what was asked."""
+
+    def __init__(self) -> None:
+        self.answers: list[Callable[..., Any]] = []
+
+    def of(self, node: int) -> Asked:
+        return self
+
+    def run(self, call: Any, what: str, seconds: float, then: Callable[..., Any]) -> None:
+        self.answers.append(then)
+
+
+def test_the_end_of_an_epoch_is_dropped_after_a_seek_even_to_the_same_offset():
+    """Position, epoch and leader are the same, and only the version tells the answers apart."""
+    core, asked, key = lone_core(), Asked(), ("a", 0)
+    core.positions._lanes = asked
+    part = core.fetcher.parts[key] = PartitionState(key, 1)
+    part.leader, part.leader_epoch = 0, 1
+    for _ in range(2):
+        part.seek(5, 0)
+        core.positions.missing = True
+        core.positions.update(1000.0)
+
+    asked.answers[0]({key: EpochEnd(0, 3)}, None)
+    core.positions.update(1000.0)
+
+    assert (part.position, part.in_lookup, part.validating) == (5, True, True)
+    assert len(asked.answers) == 2
+    asked.answers[1]({key: EpochEnd(0, 5)}, None)
+    assert (part.position, part.validating) == (5, False)
+
+
 def test_a_commit_that_is_on_its_way_is_waited_for_without_polling():
     """One that takes longer than the interval of commits would be looked at a thousand times a
     second.
     """
-    settings = consumer_settings({"bootstrap.servers": "broker:9000", "group.id": "g"}, {})
-    core = Core(settings, SimulatedSurroundings(Brokers(World(0))))
+    core = lone_core(**{"group.id": "g"})
     core.metadata._wanted = core.positions.missing = False
     now = core._commit_at + 1
     assert core._due_in(now) < 0.01

@@ -1,0 +1,220 @@
+"""Faults that are put into the client on purpose, each of which its simulation must find: what the
+simulation is worth.
+
+    python tests/support/simulation_mutations.py              each, and the first seed that finds it
+    python tests/support/simulation_mutations.py renewed      those with that in their names
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from support.seed_runs import SIMULATIONS, cheaply
+
+SEEDS = 400  # what `make test` runs
+CONSUMER = "kbroker.client.consumer."
+
+
+class Edit(NamedTuple):
+    """place: ``module:function`` or ``module:Class.method``. old: text of it, which occurs once."""
+
+    place: str
+    old: str
+    new: str
+
+
+class Mutation(NamedTuple):
+    """says: what is in the failure, so that it is the one that is meant."""
+
+    name: str
+    edits: list[Edit]
+    says: str = ""
+    simulation: str = "consumers"
+
+
+CONSUMERS = [
+    Mutation(
+        "(a) what an old leader has sent is returned",
+        [Edit(CONSUMER + "fetcher:Fetcher.adopt_metadata", "part.fetch_again()", "pass")],
+    ),
+    Mutation(
+        "(a) nothing waits until a position is compared",
+        [
+            Edit(CONSUMER + "partitions:PartitionState.may_return", "or self.validating", ""),
+            Edit(CONSUMER + "partitions:PartitionState.may_fetch", "and not self.validating", ""),
+            Edit(CONSUMER + "fetcher:Fetcher.adopt_metadata", "part.fetch_again()", "pass"),
+        ],
+    ),
+    Mutation(
+        "(a) a late answer to a fetch is taken although the position has moved",
+        [Edit(CONSUMER + "fetcher:_Asked.holds", "self.part.version == self.version and", "")],
+    ),
+    Mutation(
+        "(b) reading begins behind the committed offset",
+        [
+            Edit(
+                CONSUMER + "positions:Positions._take_committed",
+                "part.seek(row.offset,",
+                "part.seek(row.offset + 1,",
+            )
+        ],
+        "begins at",
+    ),
+    Mutation(
+        "(b) an error about committed offsets is taken for none",
+        [
+            Edit(
+                CONSUMER + "positions:Positions._take_committed",
+                "self._failed(part, error)",
+                "self._reset(part)",
+            )
+        ],
+    ),
+    Mutation(
+        "(c) a refused commit is told as success",
+        [
+            Edit(
+                CONSUMER + "commits:_error",
+                "if code in _LOST:\n                raise CommitFailed(code, what, LOST_WORDS)",
+                "if code in _LOST:\n                return 0",
+            )
+        ],
+        "told success",
+    ),
+    Mutation(
+        "(c) partitions are read on while they are given up",
+        [
+            Edit(
+                CONSUMER + "membership:Membership._begin",
+                "pending_revocation = True",
+                "pending_revocation = False",
+            )
+        ],
+        "is given up",
+    ),
+    Mutation(
+        "(c) a commit is of whom the member is when it is sent",
+        [
+            Edit(
+                CONSUMER + "commits:Commits.commit",
+                "commit(cluster, self.group, offsets, sender,",
+                "who = self._committer.identity(); "
+                "commit(cluster, self.group, offsets, _Sender(who, self._committer, offsets),",
+            )
+        ],
+        "was made",
+    ),
+    Mutation(
+        "(c) renewed is always true",
+        [
+            Edit(
+                CONSUMER + "consumer_member:ConsumerMember.renewed",
+                "if any(self._owned_since.get(key, FOREVER) > was.generation for key in keys):",
+                "if False:",
+            )
+        ],
+        "was made",
+    ),
+    Mutation(
+        "(d) an automatic commit that is under way wakes",
+        [
+            Edit(
+                CONSUMER + "core:Core._due_in",
+                "if self._auto_commit and not self._is_committing:",
+                "if self._auto_commit:",
+            )
+        ],
+        "in a second",
+    ),
+    Mutation(
+        "(e) a partition without a leader is not asked about again",
+        [
+            Edit(
+                CONSUMER + "fetcher:Fetcher._rejected",
+                "part.retry_at = now + self._backoff_s\n        part.preferred",
+                "part.retry_at = float('inf')\n        part.preferred",
+            )
+        ],
+    ),
+    Mutation(
+        "(e) a leader that does not respond holds the questions to others",
+        [
+            Edit(
+                CONSUMER + "positions:Positions._run", "self._lanes.of(leader)", "self._lanes.of(0)"
+            )
+        ],
+        "is not returned",
+    ),
+]
+MUTATIONS = [*CONSUMERS]
+
+
+@contextmanager
+def edited(one: Edit) -> Iterator[None]:
+    """The client with this difference."""
+    name, _, path = one.place.partition(":")
+    module = importlib.import_module(name)
+    *owners, last = path.split(".")
+    owner: Any = module
+    for step in owners:
+        owner = getattr(owner, step)
+    before = inspect.getattr_static(owner, last)
+    plain: Callable[..., Any] = before.fget if isinstance(before, property) else before
+    source = textwrap.dedent(inspect.getsource(getattr(plain, "__func__", plain)))
+    assert source.count(one.old) == 1, f"{one.place} has {source.count(one.old)} times {one.old!r}"
+    made: dict[str, Any] = {}
+    code = "from __future__ import annotations\n" + source.replace(one.old, one.new)
+    exec(compile(code, one.place, "exec"), vars(module), made)
+    setattr(owner, last, made[last])
+    try:
+        yield
+    finally:
+        setattr(owner, last, before)
+
+
+@contextmanager
+def mutated(one: Mutation) -> Iterator[None]:
+    """The client with that fault."""
+    with ExitStack() as stack:
+        for edit in one.edits:
+            stack.enter_context(edited(edit))
+        yield
+
+
+def found_by(one: Mutation, seeds: int = SEEDS) -> tuple[int, str] | None:
+    """The first seed that fails as it should, and what it says; None: the mutation is not found."""
+    with cheaply(), mutated(one):
+        for seed in range(seeds):
+            try:
+                SIMULATIONS[one.simulation](seed)
+            except AssertionError as error:
+                if one.says in str(error):
+                    return seed, str(error)
+    return None
+
+
+def main() -> int:
+    """The command."""
+    words = sys.argv[1:]
+    missed = 0
+    for one in MUTATIONS:
+        if all(word in one.name for word in words):
+            found = found_by(one)
+            missed += found is None
+            said = "NOT FOUND" if found is None else f"seed {found[0]}: {found[1][:120]}"
+            print(f"{one.simulation} {one.name}: {said}", flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
