@@ -46,6 +46,26 @@ def test_what_was_not_used_may_be_used_as_long_as_samples_are_kept() -> None:
     assert used.is_exceeded(T + 3000), "the first count is forgotten"
 
 
+@pytest.mark.parametrize("idle_ms", [0, 5_000, 11_000])
+def test_copy_keeps_its_rate_from_the_first_byte_on(idle_ms: int) -> None:
+    """Of a copy in small responses, which is measured in test_cluster_throttles.py: what it may
+    get beyond its rate is what a little use some seconds ago has left over, and not for longer than
+    samples are kept.
+    """
+    rate, response, left = 1_000_000, 50_000, 20_000_000
+    used = quota(rate, samples=11)
+    used.add(1, T)
+    now = began = T + idle_ms
+    while left > 0:
+        if used.is_exceeded(now):
+            now += 10
+        else:
+            used.add(response, now)
+            left -= response
+    saved = idle_ms if idle_ms < 11_000 else 0
+    assert 20_000 - saved - 100 <= now - began <= 20_000 - saved + 100
+
+
 def test_old_samples_are_forgotten() -> None:
     used = quota(1, samples=3)
     used.add(1_000_000, T + 124)
