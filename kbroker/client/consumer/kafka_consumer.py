@@ -260,7 +260,7 @@ class KafkaConsumer:
 
         columns: of ``kbroker.client.arrow.FIELDS``, None: all but headers. Deserializers and
         interceptors are not called. max_records: about; what one response has of a partition is not
-        divided.
+        divided. The first call that finds records imports pyarrow, also beyond its timeout.
         """
         names = None if columns is None else tuple(columns)
         with self._core as core:

@@ -94,6 +94,7 @@ class Batch:
         stage.mend()
         self._topics = Topics(stage.bootstrap())
         self._touch_coordinators()
+        self._spread_coordinators()
         self._victim = self._choose_victim()
         self._parts = [_Part(cell, self._group()) for cell in cells]
         self._reference = f"exam-{os.getpid()}-{next(_numbers)}"
@@ -115,19 +116,28 @@ class Batch:
 
         wait_until(answered, 120, "groups and transactions work")
 
+    def _spread_coordinators(self) -> None:
+        """Each broker coordinates groups and transactions again, also one that was restarted."""
+        counts = {name: len(self._stage.metadata(name).partitions) for name in INTERNAL.values()}
+
+        def spread() -> bool:
+            try:
+                self._topics.elect_preferred(counts)
+            except KafkaException as error:
+                raise AssertionError(str(error)) from error
+            for name in counts:
+                leaders = {one.leader for one in self._stage.metadata(name).partitions.values()}
+                assert leaders == set(range(BROKERS)), f"{name} is led by {leaders}"
+            return True
+
+        wait_until(spread, 60, "each broker coordinates")
+
     def _choose_victim(self) -> int:
         """The controller only where it is to be harmed."""
         controller = self._stage.metadata().membership.controller
         if self._fault.victim == "controller":
             return controller
-        others = [n for n in range(BROKERS) if n != controller]
-        if self._fault.victim == "coordinator":
-            coordinators = {
-                one.leader
-                for one in self._stage.metadata(INTERNAL["coordinator"]).partitions.values()
-            }
-            others = [n for n in others if n in coordinators] or others
-        return self._chance.choice(others)
+        return self._chance.choice([n for n in range(BROKERS) if n != controller])
 
     def _group(self) -> str:
         """Coordinated by the victim if that is the fault, else by another broker."""
@@ -136,13 +146,11 @@ class Batch:
             {n: one.leader for n, one in self._stage.metadata(topic).partitions.items()}
             for topic in INTERNAL.values()
         ]
-        name = ""
-        for number in range(200):
+        for number in range(1000):
             name = f"exam-{os.getpid()}-{next(_numbers)}-{number}"
-            found = [of[_hash(name) % len(of)] == self._victim for of in leaders if of]
-            if all(is_so == wanted for is_so in found):
+            if all((of[_hash(name) % len(of)] == self._victim) == wanted for of in leaders):
                 return name
-        return name
+        raise AssertionError(f"no group is coordinated as wanted: {leaders}")
 
     def _replicas(self) -> list[list[int]]:
         """The victim leads the first partition where it is to be harmed as a leader, else none."""
@@ -339,13 +347,17 @@ class Batch:
             part.problems.append(f"and {len(found) - checker.SHOWN} more")
 
     def _measure(self, part: _Part, until: float) -> None:
-        """How long each stood still, beside what confluent-kafka's producer did."""
+        """How long each stood still, beside what confluent-kafka's producer did: for a reader, the
+        one that feeds it, as nobody can read what is not written.
+        """
         since = self._struck_at
         pauses = checker.longest_pauses(part.lines(), part.role, since, until)
+        fed = next((one for one in self._feeds if part.topic in one.topics), self._feeds[-1])
+        wanted = part.topic if part.topic in fed.topics else self._reference
         reference = {
             partition: checker.gap(times, since, until)
-            for (topic, partition), times in self._feeds[-1].acked.items()
-            if topic == self._reference
+            for (topic, partition), times in fed.acked.items()
+            if topic == wanted
         }
         overs = [one["over"] for one in part.lines() if one["what"] == "end"]
         failed = sum(len(one["rows"]) for one in part.lines() if one["what"] == "failed")

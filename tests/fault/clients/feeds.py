@@ -9,7 +9,7 @@ import time
 from collections import defaultdict
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, ElectionType, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from kbroker.testing import wait_until
@@ -17,13 +17,14 @@ from kbroker.testing import wait_until
 QUIET: dict[str, Any] = {"log_level": 0, "socket.timeout.ms": 6_000}
 PAUSE_S = 0.05
 READ_S = 60.0
+_ELECTED = ("NO_ERROR", "ELECTION_NOT_NEEDED")
 
 Log = dict[int, list[tuple[int, str]]]  # offset and value, by partition
 
 
 class Feed:
-    """Writes to all partitions of these topics until it is closed. acked: times, by topic and
-    partition; their ends by ``ends``.
+    """Writes to all partitions of these topics until it is closed. acked: when readers may have
+    what was written, by topic and partition; their ends by ``ends``.
     """
 
     def __init__(self, bootstrap: str, topics: dict[str, int], transactional: str = "") -> None:
@@ -36,6 +37,7 @@ class Feed:
         if transactional:
             config |= {"transactional.id": transactional, "transaction.timeout.ms": 60_000}
         self._transactional = bool(transactional)
+        self._written: set[tuple[str, int]] = set()  # by the open transaction
         self._producer = Producer(config)
         self._stop = threading.Event()
         self._number = 0
@@ -56,12 +58,15 @@ class Feed:
                     raise
 
     def _transact(self) -> None:
+        self._written.clear()
         self._producer.begin_transaction()
         try:
             for _ in range(3):
                 self._write()
             if self._number % 2:
                 self._producer.commit_transaction(30)
+                for key in self._written:
+                    self.acked[key].append(time.monotonic())
             else:
                 self._producer.abort_transaction(30)
         except KafkaException as error:
@@ -85,7 +90,10 @@ class Feed:
     def _delivered(self, error: Any, message: Any) -> None:
         if error is None:
             key = message.topic(), message.partition()
-            self.acked[key].append(time.monotonic())
+            if self._transactional:
+                self._written.add(key)
+            else:
+                self.acked[key].append(time.monotonic())
             self.ends[key] = max(self.ends.get(key, 0), message.offset() + 1)
 
     def close(self) -> None:
@@ -113,6 +121,14 @@ class Topics:
             return True
 
         wait_until(created, 60, f"{name} is created")
+
+    def elect_preferred(self, partitions: dict[str, int]) -> None:
+        """Of topics with so many partitions. Raises KafkaException, AssertionError."""
+        keys = [TopicPartition(name, n) for name, count in partitions.items() for n in range(count)]
+        rows = self._admin.elect_leaders(ElectionType.PREFERRED, keys, request_timeout=20)
+        for key, error in rows.result(30).items():
+            name = "NO_ERROR" if error is None else error.args[0].name()
+            assert name in _ELECTED, f"{key.topic}-{key.partition}: {name}"
 
     def delete(self, name: str) -> None:
         self._admin.delete_topics([name], operation_timeout=20)[name].result(30)

@@ -4,6 +4,7 @@ members of a group.
 
 from __future__ import annotations
 
+import importlib
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -69,6 +70,9 @@ class Reader:
         self._next: dict[int, int] = {}
         self._looks = 0
         settings = dict(program.settings)
+        if program.role.way == "poll_arrow":
+            # The first call would import it: a second or two on a busy machine.
+            importlib.import_module("kbroker.client.arrow_sets")
         self._raises = program.mishap == "callbacks raise"
         if self._raises:
             settings["interceptor_classes"] = [Interceptor()]

@@ -3,7 +3,8 @@
     python tests/fault/clients/runner.py --size commit
     python tests/fault/clients/runner.py --role cooperative --fault 'leader killed'
 
-A line for each cell; results are kept in build/clients-exam, where ``--resume`` finds them.
+A line for each cell; results are kept in build/clients-exam, where ``--resume`` finds them, as it
+finds what ``--page`` has taken from there into perf/results/clients-exam.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (2, 3)]
 
+from fault.clients import page
 from fault.clients.batch import Batch, Cell, Verdict
 from fault.clients.faults import FAULTS
 from fault.clients.kafka_scenes import Kafka27Scene, KRaftScene
@@ -53,16 +55,22 @@ NIGHT = (
 
 
 class Results:
-    """Of cells, in a file: a line of JSON for each that was run; the last one counts."""
+    """Of cells, in a file: a line of JSON for each that was run; the last one counts. kept: what
+    was known before.
+    """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, kept: page.State | None = None) -> None:
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.known: dict[Cell, str] = {}
-        if path.exists():
-            for line in path.read_text().splitlines():
-                row = json.loads(line)
-                self.known[Cell(row["role"], row["fault"])] = row["problem"]
+        self.known = {Cell(*cell): ended.problem for cell, ended in (kept or {}).items()}
+        for row in self.rows():
+            self.known[Cell(row["role"], row["fault"])] = row["problem"]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All lines."""
+        if not self._path.exists():
+            return []
+        return [json.loads(line) for line in self._path.read_text().splitlines()]
 
     def add(self, verdict: Verdict) -> None:
         self.known[verdict.cell] = verdict.problem
@@ -148,6 +156,12 @@ def summary(cells: list[Cell], results: Results) -> str:
     return "\n".join(lines)
 
 
+def write_page(kind: str, results: Results) -> None:
+    """Keep what is known of these brokers with the project."""
+    page.save(kind, page.merge(page.load(kind), results.rows()))
+    page.write({one: Wanted("release", [], []).cells(one) for one in SCENES})
+
+
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -157,10 +171,14 @@ def main() -> int:
     parser.add_argument("--role", action="append", choices=list(ROLES), default=[])
     parser.add_argument("--fault", action="append", choices=list(FAULTS), default=[])
     parser.add_argument("--together", type=int, default=TOGETHER, help="roles at a time")
+    parser.add_argument("--page", action="store_true", help="only keep the results: no cell is run")
     parser.add_argument("--results", type=Path, default=ROOT / "build" / "clients-exam")
     options = parser.parse_args()
     cells = Wanted(options.size, options.role, options.fault).cells(options.brokers)
-    results = Results(options.results / f"{options.brokers}.jsonl")
+    results = Results(options.results / f"{options.brokers}.jsonl", page.load(options.brokers))
+    if options.page:
+        write_page(options.brokers, results)
+        return 0
     if not options.resume:
         for cell in cells:
             results.known.pop(cell, None)

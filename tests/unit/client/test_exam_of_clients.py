@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 import pytest
-from fault.clients import checker, coverage
+from fault.clients import checker, coverage, page
 from fault.clients.faults import FAULTS
 from fault.clients.roles import ROLES
 from fault.clients.runner import COMMIT, NIGHT, Cell, Results, Wanted, summary
@@ -158,3 +158,43 @@ def test_the_checker_of_ends():
     ):
         assert words in checker.check_ends([{**end, **change}], False)[0]
     assert "3 futures" in checker.check_ends([{"what": "open", "count": 3}, end], False)[0]
+
+
+# -- what is kept
+
+
+def test_the_page_has_what_has_passed_by_revision_and_what_is_open_with_its_reason(tmp_path):
+    """Whoever goes on with the exam need not run again what has passed."""
+    rows = [
+        {"role": "admin", "fault": "nothing", "revision": "a1", "problem": "lost"},
+        {"role": "admin", "fault": "nothing", "revision": "b2", "problem": ""},
+        {
+            "role": "static",
+            "fault": "fork",
+            "revision": "b2",
+            "problem": "it hangs | for ever\nmore",
+        },
+    ]
+    before = {("static", "fork"): page.Ended("a1", "it hangs", "a lock")}
+
+    page.save("kbroker", page.merge(before, rows), tmp_path)
+    page.write({"kbroker": [*before, ("admin", "nothing"), ("admin", "late")]}, tmp_path)
+
+    kept = page.load("kbroker", tmp_path)
+    assert kept["admin", "nothing"] == page.Ended("b2", "")
+    assert kept["static", "fork"].why == "a lock"
+    text = (tmp_path / "README.md").read_text()
+    assert "1 of 3 cells have passed" in text
+    assert "| b2 | 1 |" in text
+    assert "| static | fork | b2 | it hangs \\| for ever | a lock |" in text
+    assert "- late: every role" in text
+
+
+def test_what_is_kept_counts_as_known_unless_a_later_run_says_otherwise(tmp_path):
+    path = tmp_path / "results"
+    path.write_text(json.dumps({"role": "admin", "fault": "fork", "problem": "x"}) + "\n")
+    kept = {("admin", "fork"): page.Ended("a1", ""), ("static", "fork"): page.Ended("a1", "")}
+
+    known = Results(path, kept).known
+
+    assert known == {Cell("admin", "fork"): "x", Cell("static", "fork"): ""}
