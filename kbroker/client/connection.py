@@ -373,7 +373,7 @@ class Connection:
             self._wake_at(size - position)
             received = receive(into[position:] if position else into)
             if not received:
-                self.close()
+                self._fail()
                 raise ConnectionLost(self.address, f"closed by the broker during {what}")
             position += received
 

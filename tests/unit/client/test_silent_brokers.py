@@ -29,12 +29,13 @@ pytestmark = pytest.mark.unit
 
 class Pair:
     """Two brokers. leader, coordinator: of everything. silent: those that answer nothing but
-    ApiVersions.
+    ApiVersions. closing: those that close the connection instead.
     """
 
     def __init__(self) -> None:
         self.leader = self.coordinator = 0
         self.silent: set[int] = set()
+        self.closing: set[int] = set()
         self.released = threading.Event()
         self.asked: list[tuple[int, str]] = []
         answers = {
@@ -60,6 +61,8 @@ class Pair:
             self.asked.append((node, type(request).__name__))
             if node in self.silent:
                 self.released.wait(30)
+                return None
+            if node in self.closing:
                 return None
             return call(node, request)
 
@@ -149,11 +152,13 @@ def test_a_silent_coordinator_costs_a_part_of_the_call(pair, cluster):
     assert pair.asked[-1] == (1, "HeartbeatRequest")
 
 
-def test_what_a_lost_broker_led_and_coordinated_is_forgotten(pair, cluster):
+@pytest.mark.parametrize("how", ["silent", "closing"])
+def test_what_a_lost_broker_led_and_coordinated_is_forgotten(pair, cluster, how):
     cluster.topics(["t"])
     cluster.coordinator("g", GROUP, cluster.retry("it"))
     connection = cluster.connection(0, cluster.retry("it"))
-    pair.silent, pair.leader, pair.coordinator = {0}, 1, 1
+    setattr(pair, how, {0})
+    pair.leader = pair.coordinator = 1
     with pytest.raises(ClientError):
         cluster.call(0, HeartbeatRequest(group_id="g"), deadline=0.2)
     assert connection.failed
