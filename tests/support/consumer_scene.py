@@ -98,7 +98,7 @@ class Scene:
             return self.response({"error_code": ErrorCode.UNKNOWN_TOPIC_ID})
         if self.instead[node]:
             instead = self.instead[node].pop(0)
-            return instead if isinstance(instead, bytes) else self.response(instead)
+            return self.response(instead) if isinstance(instead, dict) else instead
         data = b"".join(data for base, data in self.log if base + _last_delta(data) >= self.at)
         self.at = max(self.at, self.log[-1][0] + 1) if data else self.at
         return self.response({"records": data})

@@ -43,8 +43,10 @@ _FIRST_BY_ID = 13
 _BATCH_BYTES_MAX = 1 << 30
 # A broker that is silent for longer than a fetch may wait, and this, may lead nothing any more.
 _SILENT_S = 3.0
-# How long the leaders are read from after the replica in this rack was silent, or gone.
+# How long the leaders are read from after the replica in this rack was silent, or gone; and after
+# it has answered with an error.
 _RACKLESS_S = 30.0
+_RACKLESS_AFTER_ERROR_S = 5.0
 # Responses of a broker that may be in memory when it is asked for another one.
 _RESPONSES_AHEAD = 1
 # Metadata or the session is stale; another attempt will do.
@@ -60,6 +62,13 @@ _MOVED = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.INCONSISTENT_TOPIC_ID,
         ErrorCode.LEADER_NOT_AVAILABLE,
+    }
+)
+_OF_SESSIONS = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     }
 )
 
@@ -277,14 +286,14 @@ class Fetcher:
             for part in self.parts.values():
                 if part.leader == node.id and part.fault is None:
                     part.fail(error)
-        self._leave_replica(node, self._clock())
+        self._leave_replica(node, self._clock() + _RACKLESS_S)
 
-    def _leave_replica(self, node: _Node, now: float) -> None:
-        """The leader would name it again (KIP-392), so it is not told the rack for a while."""
+    def _leave_replica(self, node: _Node, until: float) -> None:
+        """The leader would name it again (KIP-392), so it is not told the rack until then."""
         for part in self.parts.values():
             if part.preferred == node.id:
                 part.preferred = NO_NODE
-                self._rackless_until = now + _RACKLESS_S
+                self._rackless_until = max(self._rackless_until, until)
                 self.changed = True
 
     def _lost(self, node: _Node, error: ClientError) -> None:
@@ -339,7 +348,7 @@ class Fetcher:
                 self._lost(node, ConnectionLost(link.address, why))
             elif now > max(link.sent_at, node.doubted_at) + self._silent_s:
                 node.doubted_at = now
-                self._leave_replica(node, now)
+                self._leave_replica(node, now + _RACKLESS_S)
                 self._metadata.want()  # its partitions may have other leaders by now
         return found
 
@@ -355,6 +364,8 @@ class Fetcher:
             node.retry_at = now + response.throttle_time_ms / 1000
         if response.error_code:
             # Of the session, which begins again; or of a topic's id, which metadata tells.
+            if response.error_code not in _OF_SESSIONS:
+                self._leave_replica(node, now + _RACKLESS_AFTER_ERROR_S)
             node.session.reset()
             node.retry_at = max(node.retry_at, now + self._backoff_s)
             self._metadata.want()
@@ -381,7 +392,10 @@ class Fetcher:
         self, part: PartitionState, row: Any, source: _Source, response: Any, now: float
     ) -> None:
         if row.error_code:
-            self._rejected(part, row, response, now)
+            if part.preferred == source.node.id:
+                self._rejected_by_replica(part, row.error_code, source.node, now)
+            else:
+                self._rejected(part, row, response, now)
             return
         part.high_watermark = row.high_watermark
         part.last_stable_offset = row.last_stable_offset
@@ -428,18 +442,28 @@ class Fetcher:
             return None
         return UnreadableRecord(topic, partition, part.fetch_offset, part.fetch_offset + 1, why)
 
+    def _rejected_by_replica(
+        self, part: PartitionState, code: int, node: _Node, now: float
+    ) -> None:
+        """The leader may be able to, and says what is so."""
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            part.preferred = NO_NODE  # it may be behind: then the leader does not name it
+            return
+        logger.info(
+            "%s-%d: error %d of replica %d; reading from the leader", *part.key, code, node.id
+        )
+        self._leave_replica(node, now + _RACKLESS_AFTER_ERROR_S)
+        if code in _MOVED:
+            self._metadata.want()
+
     def _rejected(self, part: PartitionState, row: Any, response: Any, now: float) -> None:
         code = row.error_code
         topic, partition = part.key
         if code in _MOVED:
             part.retry_at = now + self._backoff_s
-            part.preferred = NO_NODE
             self._adopt_leader(part, row, response)
             self._metadata.want()
         elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            if part.preferred != NO_NODE:
-                part.preferred = NO_NODE  # a follower may be behind
-                return
             if part.fetch_offset != part.position:
                 return  # it is told again when what was fetched is read
             self._out_of_range(

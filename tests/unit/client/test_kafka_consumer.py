@@ -110,6 +110,21 @@ def test_a_replica_that_is_silent_is_left_for_the_leader(scene, monkeypatch):
     assert [scene.fetches[0][0].rack_id, scene.fetches[0][1].rack_id] == ["here", ""]
 
 
+@pytest.mark.parametrize("code", [6, -1, 2], ids=["moved", "unknown", "damaged"])
+@pytest.mark.parametrize("place", ["partition", "response"])
+def test_a_replica_that_answers_errors_is_left_for_the_leader(scene, code, place):
+    """Whatever is wrong there, the leader may be able to; it names the replica while it hears of
+    this rack.
+    """
+    scene.instead[0] = [{"preferred_read_replica": 1}]
+    whole = FetchResponse(error_code=code)
+    scene.instead[1] = [{"error_code": code} if place == "partition" else whole] * 3
+    with scene.consumer(client_rack="here") as consumer:
+        assert values(consumer, 3) == [0, 1, 2]
+        assert len(scene.fetches[1]) == 1
+    assert [one.rack_id for one in scene.fetches[0][:2]] == ["here", ""]
+
+
 @pytest.mark.parametrize("policy", ["earliest", "none"])
 def test_records_that_a_new_leader_does_not_have_are_noticed(scene, policy):
     with scene.consumer(auto_offset_reset=policy, metadata_max_age_ms=50) as consumer:
