@@ -8,6 +8,7 @@ import random
 import time
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ BEGIN_S = 90.0
 GOES_ON_S = 60.0
 CATCH_UP_S = 60.0
 AFTER_S = 1.0
+AT_ONCE = 6
 FEED = "feed"
 INTERNAL = {"coordinator": "__consumer_offsets", "transactions": "__transaction_state"}
 
@@ -187,8 +189,8 @@ class Batch:
     def _begin(self) -> None:
         fed: dict[str, int] = {self._reference: PARTITIONS}
         self._topics.create(self._reference, self._replicas())
+        self._each(lambda part: self._topics.create(part.topic, self._replicas()))
         for part in self._parts:
-            self._topics.create(part.topic, self._replicas())
             if part.role.does != READS:
                 continue
             if part.role.settings.get("isolation_level") == "read_committed":
@@ -282,15 +284,26 @@ class Batch:
         for part in self._parts:
             part.problems += filter(None, (program.end() for program in part.programs))
         self._stage.mend()
-        for part in self._parts:
+        self._each(lambda part: self._judge(part, until))
+        self._each(self._clear)
+
+    def _clear(self, part: _Part) -> None:
+        """What was wrong is kept, to be looked at."""
+        if not part.problems and self._fault.what != "topic deleted":
+            self._topics.delete(part.topic)
+
+    def _each(self, work: Callable[[_Part], None]) -> None:
+        """Do it for each part; what is raised is a problem of that part."""
+
+        def tried(part: _Part) -> None:
             try:
-                self._judge(part, until)
+                work(part)
             except Exception as error:
                 traceback.print_exc()
                 part.problems.append(f"the exam failed: {type(error).__name__}: {error}")
-        for part in self._parts:
-            if not part.problems and self._fault.what != "topic deleted":
-                self._topics.delete(part.topic)
+
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(tried, self._parts))
 
     @property
     def _has_log(self) -> bool:
