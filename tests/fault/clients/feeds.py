@@ -125,7 +125,7 @@ class Topics:
     def elect_preferred(self, partitions: dict[str, int]) -> None:
         """Of topics with so many partitions. Raises KafkaException, AssertionError."""
         keys = [TopicPartition(name, n) for name, count in partitions.items() for n in range(count)]
-        rows = self._admin.elect_leaders(ElectionType.PREFERRED, keys, request_timeout=20)
+        rows = self._admin.elect_leaders(ElectionType.PREFERRED, keys)  # within socket.timeout.ms
         for key, error in rows.result(30).items():
             name = "NO_ERROR" if error is None else error.args[0].name()
             assert name in _ELECTED, f"{key.topic}-{key.partition}: {name}"

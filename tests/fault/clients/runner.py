@@ -33,6 +33,7 @@ from fault.clients.scene import KbrokerScene, Scene, Stage
 
 ROOT = Path(__file__).resolve().parents[3]
 TOGETHER = 5
+SHOWN = 20
 SCENES: dict[str, Callable[[Path], Scene]] = {
     "kbroker": KbrokerScene,
     "kafka-2.7.2": Kafka27Scene,
@@ -152,7 +153,9 @@ def summary(cells: list[Cell], results: Results) -> str:
     passed = len(cells) - len(failed) - len(missing)
     lines = [f"{passed} of {len(cells)} cells passed"]
     lines += [f"failed: {cell.role} × {cell.fault}: {results.known[cell]}" for cell in failed]
-    lines += [f"not run: {cell.role} × {cell.fault}" for cell in missing]
+    lines += [f"not run: {cell.role} × {cell.fault}" for cell in missing[:SHOWN]]
+    if len(missing) > SHOWN:
+        lines.append(f"and {len(missing) - SHOWN} more were not run")
     return "\n".join(lines)
 
 
