@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -124,13 +125,13 @@ class Identity:
                 self._cluster, self._identity, group, rows, deadline=self._seconds
             )
 
-    def commit(self) -> None:
+    def commit(self, seconds: float) -> None:
         """Commit what was acknowledged. The caller has flushed."""
         with self._lock, self._remembered():
-            self._end(commit=True)
+            self._end(seconds, commit=True)
         self.state = READY
 
-    def abort(self, *, sure: bool) -> None:
+    def abort(self, seconds: float, *, sure: bool) -> None:
         """sure: nothing that was sent can still arrive, and the sequence numbers have no gap.
         Otherwise the epoch is raised, once it is certain that the id is still this producer's.
         """
@@ -141,20 +142,21 @@ class Identity:
                 pass  # nobody knows of it
             else:
                 # INVALID_TXN_STATE: no record has arrived yet.
-                self._end(commit=False, but=ErrorCode.INVALID_TXN_STATE)
+                deadline = time.monotonic() + seconds
+                self._end(seconds, commit=False, but=ErrorCode.INVALID_TXN_STATE)
                 if not sure and not before.implicit:
-                    self._use(self._ask(self._seconds))
+                    self._use(self._ask(max(0.0, deadline - time.monotonic())))
         self.state = READY
         self.error = None
 
-    def _end(self, *, commit: bool, but: ErrorCode | None = None) -> None:
+    def _end(self, seconds: float, *, commit: bool, but: ErrorCode | None = None) -> None:
         if not self.told:
             return
         assert self._identity is not None
         before = self._identity
         try:
             after = transactions.end_transaction(
-                self._cluster, before, commit=commit, deadline=self._seconds
+                self._cluster, before, commit=commit, deadline=max(0.0, seconds)
             )
         except RejectedError as error:
             if error.code != but:

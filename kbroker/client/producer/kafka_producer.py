@@ -6,6 +6,7 @@ import itertools
 import logging
 import os
 import time
+import weakref
 from collections.abc import Generator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,8 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from kbroker._ext.client.forwarder import Forwarder
 from kbroker._ext.client.record_futures import RecordFuture, RecordFutures
 from kbroker._ext.client.send_loop import SendLoop
-from kbroker.client.cluster import Cluster
-from kbroker.client.connection import Connection
 from kbroker.client.errors import (
     BufferExhausted,
     ClientClosed,
@@ -36,6 +35,7 @@ from kbroker.client.producer.records import (
     told,
 )
 from kbroker.client.producer.sender import Sender
+from kbroker.client.producer.working import Clusters, Introduction, Working, watch
 from kbroker.client.record_arrays import Fields, Parts, both_parts_of, timestamps_of
 
 if TYPE_CHECKING:
@@ -88,15 +88,18 @@ class KafkaProducer:
             in_flight_max=found["max.in.flight.requests.per.connection"],
             transactional_id=found["transactional.id"],
         )
+        cluster_of = Clusters(found, self.client_id)
+        me = weakref.ref(self)  # what works for it must not keep it alive
         self._sender = Sender(
             found,
             self._pool,
             self._loop,
-            self._cluster(),
-            self._failed if self._transactional else None,
+            cluster_of(),
+            (lambda error: _failed(me, error)) if self._transactional else None,
         )
-        self._identity = Identity(found, self._cluster(), self._sender)
-        self._sender.ask_identity = self._ask_identity  # type: ignore[method-assign]
+        self._identity = Identity(found, cluster_of(), self._sender)
+        introduction = Introduction(found, self._pool, self._sender, self._identity)
+        self._sender.ask_identity = introduction.ask  # type: ignore[method-assign]
         self._sender.add_partitions = self._identity.add_partitions
         self._metrics = ProducerMetrics(found, self.client_id, self._pool, self._loop, self._sender)
         self._monitoring = Monitoring(
@@ -105,34 +108,23 @@ class KafkaProducer:
             self.client_id,
             self._metrics,
             {"transactional_id": found["transactional.id"]},
-            self._cluster,
+            cluster_of,
         )
+        cluster_of.connected = self._monitoring.connected
+        self._working = Working(
+            self._pool, self._sender, self._identity, self._monitoring, self._metrics,
+            self._interceptors,
+        )  # fmt: skip
         self._transaction_records = 0
-        self._asked_in_vain = False
         self._append = self._pool.append
         self._closed = False
         self._settle()
         self._pid = os.getpid()
         at_exit.add(self)
         self._sender.start()
+        self._watch = watch(self, self.client_id, self._working, self._pool, self._sender)
         if found["enable.idempotence"] and not self._transactional:
-            self._sender.post(self._ask_identity)
-
-    def _cluster(self) -> Cluster:
-        found = self._settings
-        made = Cluster(
-            ",".join(found["bootstrap.servers"]),
-            found.security,
-            client_id=self.client_id,
-            request_timeout=found["request.timeout.ms"] / 1000,
-            deadline=max(self._block_s, 0.001),
-            connect_timeout=found["socket.connection.setup.timeout.ms"] / 1000,
-        )
-        made.on_connected = self._connected
-        return made
-
-    def _connected(self, connection: Connection) -> None:
-        self._monitoring.connected(connection)
+            self._sender.post(introduction.ask)
 
     def __enter__(self) -> KafkaProducer:
         return self
@@ -361,7 +353,7 @@ class KafkaProducer:
         seconds = float("inf") if timeout is None else timeout
         began = time.monotonic()
         if not self._pool.flush(seconds):
-            raise Timeout("acknowledgements of all records", seconds)
+            raise Timeout("acknowledgements of all records", seconds, self._sender.trouble())
         if not self._sender.settle(max(seconds - (time.monotonic() - began), 0.0)):
             raise Timeout("callbacks of all records", seconds)
 
@@ -403,19 +395,9 @@ class KafkaProducer:
         at_exit.discard(self)
         if self._pid != os.getpid():
             return
-        deadline = None if timeout is None else time.monotonic() + timeout
-        self._pool.close(ClientClosed("the producer is closed"))
+        self._watch.detach()
         self._settle()
-        if (timeout is None or timeout > 0) and not self._sender.is_current:
-            self._pool.flush(float("inf") if timeout is None else timeout)
-        self._sender.stop(10.0)
-        self._identity.close()
-        left = None if deadline is None else deadline - time.monotonic()
-        self._monitoring.close(0.0 if self._sender.is_current else left)
-        self._metrics.close()
-        for interceptor in self._interceptors:
-            if hasattr(interceptor, "close"):
-                interceptor.close()
+        self._working.close(timeout)
 
     def is_flushed(self, seconds: float) -> bool:
         """Send open batches at once; whether all have ended within ``seconds``."""
@@ -490,15 +472,17 @@ class KafkaProducer:
 
     def commit_transaction(self) -> None:
         """Commit, once all records are acknowledged. Raises why one was not: then only
-        ``abort_transaction`` is possible; after a Timeout it may be called again.
+        ``abort_transaction`` is possible; after a Timeout, that of ``max.block.ms``, it may be
+        called again.
         """
         self._check_process()
         self._identity.expect("commit_transaction", OPEN)
-        self.flush()
+        deadline = time.monotonic() + self._block_s
+        self.flush(self._block_s)
         self._identity.expect("commit_transaction", OPEN)
         self._note_records()
         try:
-            self._identity.commit()
+            self._identity.commit(deadline - time.monotonic())
         finally:
             self._settle()
 
@@ -509,21 +493,24 @@ class KafkaProducer:
 
     def abort_transaction(self) -> None:
         """Abort: records that were not sent are not sent any more, the others are never read by
-        ``read_committed`` consumers.
+        ``read_committed`` consumers. Raises Timeout after ``max.block.ms``; then it may be called
+        again.
         """
         self._check_process()
         self._identity.expect("abort_transaction", OPEN, BROKEN)
+        deadline = time.monotonic() + self._block_s
         was_broken = self._identity.state == BROKEN
         self._sender.unsure = False
         self._sender.aborting = True
         self._pool.wake()
         try:
-            self.flush()
+            self.flush(self._block_s)
         finally:
             self._sender.aborting = False
         self._note_records()
+        sure = not (self._sender.unsure or was_broken)
         try:
-            self._identity.abort(sure=not (self._sender.unsure or was_broken))
+            self._identity.abort(deadline - time.monotonic(), sure=sure)
         finally:
             self._settle()
 
@@ -531,26 +518,13 @@ class KafkaProducer:
         if self._pool.counts()["records"] != self._transaction_records:
             self._identity.told = True
 
-    def _failed(self, error: ClientError) -> None:
+    def _transaction_failed(self, error: ClientError) -> None:
         """In the sender's thread: a record of the transaction was not written."""
         self._identity.fail(error)
         self._settle()
 
-    # -- the producer id of an idempotent producer
 
-    def _ask_identity(self) -> None:
-        """In the sender's thread."""
-        self._sender.beside.run("id", self._identity.ask, self._take_identity)
-
-    def _take_identity(self, identity: Any, error: Exception | None) -> None:
-        if identity is not None:
-            self._asked_in_vain = False
-            self._sender.set_producer(identity.producer_id, identity.producer_epoch)
-        elif isinstance(error, ClientError) and not error.retriable:
-            self._pool.close(error)
-            self._sender.fail_all(error)
-        elif not self._closed:
-            level = logging.DEBUG if self._asked_in_vain else logging.WARNING
-            self._asked_in_vain = True
-            logger.log(level, "no producer id yet: %s; asking again", error)
-            self._sender.later(self._settings["retry.backoff.ms"] / 1000, self._ask_identity)
+def _failed(producer: weakref.ref[KafkaProducer], error: ClientError) -> None:
+    found = producer()
+    if found is not None:
+        found._transaction_failed(error)

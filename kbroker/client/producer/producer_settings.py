@@ -120,7 +120,7 @@ SETTINGS: dict[str, Setting] = with_common(
         whole,
         60_000,
         "How long `send` waits for memory (then `BufferExhausted`) and for metadata (`Timeout`), "
-        "and a call of transactions for its coordinator.",
+        "and each call of transactions (`Timeout`).",
         0,
         LONG_MAX // 1000,
     ),

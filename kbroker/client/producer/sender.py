@@ -23,6 +23,7 @@ from kbroker.client.client_settings import Settings
 from kbroker.client.cluster import Cluster
 from kbroker.client.connection import Connection
 from kbroker.client.errors import (
+    ClientClosed,
     ClientError,
     ConnectionLost,
     RejectedError,
@@ -54,6 +55,8 @@ _HOUSE_S = 1.0
 _EPOCH_MAX = 32_767
 # After so long without a response others are asked who leads.
 _SILENT_S = 3.0
+# After so long it is told as a reason.
+_NOTICED_S = 1.0
 
 # The leader is another one, or none.
 _MOVED = frozenset(
@@ -117,6 +120,7 @@ class Sender:
         self._failures: dict[int, int] = {}  # of connections in a row, by node
         self._unreachable: dict[int, Exception] = {}  # why there is no connection, by node
         self._links: dict[int, Connection] = {}
+        self._silent_since: dict[str, float] = {}  # by address; another one is made for each turn
         self.connections_made = self.connections_closed = 0
         self._last_errors: dict[tuple[str, int], ClientError] = {}
         self._identity = (-1, -1)
@@ -176,8 +180,13 @@ class Sender:
 
     def trouble(self) -> str:
         """What keeps batches from being acknowledged, as far as that is known."""
-        errors = [*self._unreachable.values(), *self._last_errors.values()]
-        return str(errors[0]) if errors else self.metadata.trouble()
+        now = time.monotonic()
+        found = [
+            *map(str, list(self._unreachable.values())),
+            *(f"{who}: no response for {now - at:.0f} s" for who, at in self._silent_since.items()),
+            *map(str, list(self._last_errors.values())),
+        ]
+        return found[0] if found else self.metadata.trouble()
 
     def set_producer(self, producer_id: int, epoch: int) -> None:
         """The id and epoch of what is sent from now on."""
@@ -235,11 +244,10 @@ class Sender:
 
     def _end(self) -> None:
         """Whatever happens to the thread: every future ends."""
-        error = Timeout("the acknowledgement", 0.0, "the producer was closed before")
         for node in list(self._links):
             self._loop.disconnect(node, "the producer was closed")
         for batch in self._loop.take_unended():
-            self._loop.fail(batch, error)
+            self._loop.fail(batch, self._given_up(batch))
         while events := self._loop.run(0.0):
             for event in events:
                 if event[0] == "ended":
@@ -249,6 +257,14 @@ class Sender:
                 connection.close()
         for called in self._settling:
             called.set()
+
+    def _given_up(self, batch: SentBatch) -> ClientClosed:
+        """COMPAT: Java's says that the producer is closed forcefully."""
+        why = self._last_errors.get((batch.topic, batch.partition)) or self._why_not_sent(batch)
+        return ClientClosed(
+            f"the producer was closed before the delivery to {batch.topic}-{batch.partition}; "
+            f"last: {why}"
+        )
 
     def later(self, seconds: float, call: Callable[[], None]) -> None:
         """Call it in that many seconds. In the sender's thread."""
@@ -337,11 +353,18 @@ class Sender:
         """A broker that does not respond, and leads nothing any more by what others say, keeps no
         batch: it may be silent until ``request.timeout.ms``, or for ever.
         """
-        for node, link in list(self._links.items()):
-            silent_s = self._loop.silent_s(node)
+        silent = {node: self._loop.silent_s(node) for node in self._links}
+        now = time.monotonic()
+        self._silent_since = {
+            self._links[node].address: now - seconds
+            for node, seconds in silent.items()
+            if seconds >= _NOTICED_S
+        }
+        for node, silent_s in silent.items():
             if silent_s < _SILENT_S:
                 continue
-            asked_at = time.monotonic() - silent_s + _SILENT_S
+            link = self._links[node]
+            asked_at = now - silent_s + _SILENT_S
             if self.metadata.heard_at > asked_at and node not in self.metadata.leading:
                 logger.info("%s leads nothing any more, and is silent", link.address)
                 self._loop.disconnect(node, f"no response for {silent_s:.0f} s")
@@ -406,7 +429,9 @@ class Sender:
             self._fail(batch, Timeout(f"the delivery to {key[0]}-{key[1]}", seconds, why))
 
     def _why_not_sent(self, batch: SentBatch) -> str:
-        return "it was not acknowledged" if batch.attempts else "its leader was not reached"
+        what = "it was not acknowledged" if batch.attempts else "its leader was not reached"
+        trouble = self.trouble()
+        return f"{what}: {trouble}" if trouble else what
 
     def _on_answered(self, node: int, version: int, frame: bytes, batches: list[SentBatch]) -> None:
         try:

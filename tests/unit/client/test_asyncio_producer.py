@@ -164,7 +164,7 @@ def test_rest_of_a_list_fails_when_memory_runs_out():
         await producer.close(0)
         failed = await sent.exceptions()
         assert list(failed) == [0, 1, 2] and len(sent) == 3
-        assert [type(error) for error in failed.values()] == [Timeout] + [BufferExhausted] * 2
+        assert [type(error) for error in failed.values()] == [ClientClosed] + [BufferExhausted] * 2
         with pytest.raises(Timeout):
             await sent.result()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import sys
@@ -17,9 +18,10 @@ from support.scripted_produce import Scripted, producer
 from kbroker.client import KafkaConsumer, KafkaProducer
 from kbroker.client.aio import AsyncKafkaProducer
 from kbroker.client.cluster import Cluster
-from kbroker.client.errors import UnsupportedHost
+from kbroker.client.errors import Timeout, UnsupportedHost
 from kbroker.client.produce import BatchProducer
 from kbroker.client.producer import at_exit
+from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
 from kbroker.protocol.messages.end_txn import EndTxnResponse
@@ -62,6 +64,71 @@ def test_a_closed_producer_leaves_no_connection_open(broker):
     assert [str(one.message) for one in caught if one.category is ResourceWarning] == []
 
 
+# -- without close
+
+
+def threads_of(name: str) -> list[str]:
+    return [one.name for one in threading.enumerate() if name in one.name]
+
+
+def test_what_a_dropped_producer_has_taken_is_sent_and_its_thread_ends(broker):
+    with pytest.warns(ResourceWarning, match="the producer dropped was not closed"):
+        future = producer(broker, client_id="dropped", linger_ms=14_000).send("t", b"x")
+        gc.collect()
+
+    assert future.result(WAIT_S).offset == 0
+    wait_until(lambda: not threads_of("dropped"), WAIT_S, "its threads have ended")
+
+
+def test_records_of_a_dropped_producer_wait_for_its_id():
+    """Also if the broker does not give it one at first."""
+    with Scripted(id_errors=(int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),) * 3) as broker:
+        with pytest.warns(ResourceWarning, match="was not closed"):
+            future = producer(broker, client_id="dropped").send("t", b"x")
+            gc.collect()
+
+        assert future.result(WAIT_S).offset == 0
+        wait_until(lambda: not threads_of("dropped"), WAIT_S, "its threads have ended")
+
+
+def test_records_of_a_dropped_producer_that_cannot_be_sent_fail(broker):
+    broker.leader = -1
+    with pytest.warns(ResourceWarning, match="was not closed"):
+        future = producer(
+            broker, client_id="dropped", request_timeout_ms=100, delivery_timeout_ms=200
+        ).send("t", b"x")
+        gc.collect()
+
+    assert isinstance(future.exception(WAIT_S), Timeout)
+    wait_until(lambda: not threads_of("dropped"), WAIT_S, "its threads have ended")
+
+
+def test_a_dropped_asyncio_producer_ends(broker):
+    async def body() -> Any:
+        made = AsyncKafkaProducer(
+            bootstrap_servers=broker.bootstrap, client_id="dropped", linger_ms=10
+        )
+        return await made.send("t", b"x")
+
+    async def ends() -> Any:
+        return await asyncio.wait_for(await body(), WAIT_S)
+
+    with pytest.warns(ResourceWarning, match="was not closed"):
+        assert asyncio.run(ends()).offset == 0
+        gc.collect()
+    wait_until(lambda: not threads_of("dropped"), WAIT_S, "its threads have ended")
+
+
+def test_a_closed_producer_is_dropped_without_a_word(broker):
+    made = producer(broker, client_id="dropped")
+    made.close()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        del made
+        gc.collect()
+    assert threads_of("dropped") == []
+
+
 # -- silence
 
 
@@ -87,6 +154,49 @@ def test_a_batch_leaves_a_silent_broker_that_leads_nothing_any_more(broker, monk
 
         assert future.result(WAIT_S).offset == 0
     silent.set()
+
+
+def test_a_flush_in_vain_says_who_does_not_respond(broker, monkeypatch):
+    monkeypatch.setattr("kbroker.client.producer.sender._NOTICED_S", 0.0)
+    monkeypatch.setattr("kbroker.client.producer.sender._HOUSE_S", 0.05)
+    silent = threading.Event()
+    produce = broker.produce
+    broker.answers[ApiKey.PRODUCE] = lambda request, state: (
+        silent.wait(60) and produce(request, state)
+    )
+    with producer(broker) as made:
+        made.send("t", b"x")
+        wait_until(lambda: "no response" in made.trouble(), WAIT_S)
+
+        with pytest.raises(Timeout, match=rf"{broker.bootstrap}: no response for \d+ s"):
+            made.flush(0.01)
+        silent.set()
+
+
+@pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
+def test_the_end_of_a_transaction_takes_max_block_ms_and_may_be_called_again(broker, end):
+    """As in Java, also while a record waits for its acknowledgement, which may take minutes."""
+    silent = threading.Event()
+    produce = broker.produce
+    broker.answers[ApiKey.PRODUCE] = lambda request, state: (
+        silent.wait(60) and produce(request, state)
+    )
+    with producer(
+        broker, transactional_id="x", max_block_ms=300, request_timeout_ms=50_000,
+        delivery_timeout_ms=90_000,
+    ) as made:  # fmt: skip
+        made.init_transactions(WAIT_S)
+        made.begin_transaction()
+        future = made.send("t", b"x")
+        wait_until(lambda: made.metrics()["requests-in-flight"] > 0, WAIT_S)
+
+        with pytest.raises(Timeout, match="acknowledgements of all records"):
+            getattr(made, end)()
+        assert made.in_transaction and not future.done()
+        silent.set()
+        assert future.result(WAIT_S).offset == 0
+        getattr(made, end)()
+        assert not made.in_transaction
 
 
 # -- forks

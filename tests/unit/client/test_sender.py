@@ -9,7 +9,7 @@ import pytest
 from support.scripted_produce import CLOSE, QUICK, Scripted, producer
 
 from kbroker.client import KafkaProducer
-from kbroker.client.errors import ConnectionLost, RejectedError, Timeout
+from kbroker.client.errors import ClientClosed, ConnectionLost, RejectedError, Timeout
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.produce import ProduceResponse
@@ -204,7 +204,9 @@ def test_close_without_time_fails_what_is_left():
         future = made.send("t", b"v")
         made.close(0)
 
-        assert isinstance(future.exception(0), Timeout)
+        error = future.exception(0)
+        assert isinstance(error, ClientClosed) and not error.retriable
+        assert "closed before the delivery to t-0; last: its leader was not reached" in str(error)
 
 
 def test_frame_that_cannot_be_decoded_ends_the_connection():
