@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fault.clients.program import Program
 
 PAUSE_S = 0.01
+REST_S = 1.0
 _ACL = Acl("TOPIC", "exam", "LITERAL", "User:exam", "*", "READ", "ALLOW")
 _NOBODY = ActiveProducer(1 << 40, 0, 0, 0, 0, 0)
 _ENTITY = (("user", "exam"),)
@@ -122,7 +123,7 @@ def administer(program: Program) -> None:
     limit = program.settings["default_api_timeout_ms"] / 1000
     at = Place(program.topic, program.group, program.chance.randrange(3))
     for name in itertools.cycle(CALLS):
-        if not program.pause(PAUSE_S):
+        if not program.pause(REST_S if program.resting else PAUSE_S):
             break
         if name == next(iter(CALLS)):
             at.number += 1

@@ -13,13 +13,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaException
-from fault.clients import checker
+from fault.clients import checker, conditions
 from fault.clients.administrators import CALLS
+from fault.clients.commit_watch import CommitWatch
 from fault.clients.coverage import to_meet
-from fault.clients.faults import FAULTS, Fault
+from fault.clients.faults import EPOCHS, FAULTS, UNSTEADY, Fault
 from fault.clients.feeds import Feed, Topics, committed, read_log, touch_transactions
+from fault.clients.leaders import administration, turn
 from fault.clients.programs import Running
-from fault.clients.roles import ADMINISTERS, READS, ROLES, WRITES, Role
+from fault.clients.progress import Progress
+from fault.clients.proxies import HARMS
+from fault.clients.roles import ADMINISTERS, COPIES, READS, ROLES, WRITES, Role
 from fault.clients.scene import BROKERS, Stage
 from support.pace import hold
 
@@ -31,6 +35,8 @@ GOES_ON_S = 60.0
 CATCH_UP_S = 60.0
 AFTER_S = 1.0
 AT_ONCE = 6
+TURN_S = 0.7  # between changes of leaders
+EACH_S = 15.0  # harm of those of an unsteady broker
 FEED = "feed"
 INTERNAL = {"coordinator": "__consumer_offsets", "transactions": "__transaction_state"}
 
@@ -65,22 +71,21 @@ class _Part:
         self.group = group
         self.partitions = PARTITIONS
         self.programs: list[Running] = []
+        self.progress = Progress(self.role, self.programs)
+        self.watch: CommitWatch | None = None
         self.problems: list[str] = []
-        self.pauses = ""
+        self.pauses = self.figures = ""
 
     def lines(self) -> list[checker.Event]:
-        return checker.by_time(list(one.lines) for one in self.programs)
+        seen = [] if self.watch is None else [list(self.watch.lines)]
+        return checker.by_time([*(list(one.lines) for one in self.programs), *seen])
 
     def late(self, since: float) -> str:
         """What has made no progress since then; "" if all has."""
-        lines = [one for one in self.lines() if one["at"] > since]
+        wanted: set[Any] = set(range(self.partitions))
         if self.role.does == ADMINISTERS:
-            left: set[Any] = set(CALLS) - {
-                one["call"] for one in lines if one["what"] == "answered"
-            }
-        else:
-            done = {partition for one in lines for partition in checker.progress(self.role, one)}
-            left = set(range(self.partitions)) - done
+            wanted = set(CALLS)
+        left = self.progress.missing(wanted, since)
         return f"{self.cell.role} stands still: {sorted(left)}" if left else ""
 
 
@@ -181,6 +186,8 @@ class Batch:
                 for program in part.programs:
                     if program.running:
                         program.kill()
+                if part.watch is not None:
+                    part.watch.close()
         return [
             Verdict(part.cell, "; ".join(dict.fromkeys(part.problems))[:1500], part.pauses)
             for part in self._parts
@@ -191,7 +198,9 @@ class Batch:
         self._topics.create(self._reference, self._replicas())
         self._each(lambda part: self._topics.create(part.topic, self._replicas()))
         for part in self._parts:
-            if part.role.does != READS:
+            if part.role.does == COPIES:
+                self._begin_copy(part)
+            if part.role.does not in (READS, COPIES) or part.role.way == "to":
                 continue
             if part.role.settings.get("isolation_level") == "read_committed":
                 transactional = Feed(self._stage.bootstrap(), {part.topic: PARTITIONS}, part.group)
@@ -202,6 +211,14 @@ class Batch:
         for part in self._parts:
             for number in range(max(1, part.role.members)):
                 part.programs.append(Running(self._plan(part, number), self._directory))
+            if part.role.commits:
+                bootstrap = self._stage.bootstrap()
+                part.watch = CommitWatch(bootstrap, part.group, part.topic, PARTITIONS)
+
+    def _begin_copy(self, part: _Part) -> None:
+        """From or to brokers that are not harmed."""
+        if part.role.way == "to":
+            self._feeds.append(Feed(self._stage.side(), {part.topic: PARTITIONS}))
 
     def _plan(self, part: _Part, number: int) -> dict[str, Any]:
         settings = {name: part.group for name in part.role.settings if name == "transactional_id"}
@@ -214,13 +231,16 @@ class Batch:
         return {
             "role": part.cell.role,
             "name": name,
-            "bootstrap": self._stage.bootstrap(first),
+            "bootstrap": self._stage.entrance(first),
             "topic": part.topic,
             "partitions": PARTITIONS,
             "group": part.group,
             "mishap": self._fault.what if self._fault.is_mishap else "",
             "seed": self._chance.randrange(1 << 31),
-            "settings": settings,
+            "settings": {**settings, **self._stage.scene.security},
+            "zookeeper": self._stage.scene.zookeeper,
+            "side": self._stage.side() if part.role.does == COPIES else "",
+            "directory": str(self._directory / name),
         }
 
     def _all(
@@ -240,11 +260,41 @@ class Batch:
         if self._fault.is_mishap:
             for part in self._parts:
                 for program in part.programs[:1]:
-                    program.strike()
+                    program.say("strike")
         elif self._fault.is_of_topic:
             self._change_topics()
-        elif self._fault.victim:
+        elif self._fault.what == EPOCHS:
+            self._say("slow")
+        elif self._fault.is_waiting:
+            self._say("rest")
+            for broker in range(BROKERS):
+                self._stage.strike(self._fault.what, broker)
+        elif self._fault.victim and self._fault.what != UNSTEADY:
             self._stage.strike(self._fault.what, self._victim)
+
+    def _turn_leaders(self, until: float) -> None:
+        topics = [self._reference, *(part.topic for part in self._parts)]
+        with administration(self._stage.bootstrap()) as admin:
+            while time.monotonic() < until:
+                turn(admin, topics)
+                hold(TURN_S)
+
+    def _say(self, word: str) -> None:
+        for part in self._parts:
+            for program in part.programs:
+                program.say(word)
+
+    def _last(self, seconds: float) -> None:
+        """The fault."""
+        if self._fault.what == EPOCHS:
+            self._turn_leaders(time.monotonic() + seconds)
+            return
+        if self._fault.what != UNSTEADY:
+            hold(seconds)
+            return
+        for harm, _ in zip(itertools.cycle(HARMS), range(int(seconds / EACH_S)), strict=False):
+            self._stage.strike(harm, self._victim)
+            hold(EACH_S)
 
     def _change_topics(self) -> None:
         for part in self._parts:
@@ -264,9 +314,10 @@ class Batch:
         """While it lasts, if they can; and after it."""
         lasts = self._fault.lasts_s
         if lasts is not None:
-            hold(lasts)
+            self._last(lasts)
             self._stage.heal()
         self._healed_at = time.monotonic()
+        self._say("work")
         if self._fault.what in ("topic deleted", "program ends"):
             return
         since = self._struck_at if lasts is None else self._healed_at
@@ -275,6 +326,9 @@ class Batch:
     def _finish(self) -> None:
         for feed in self._feeds:
             feed.close()
+        for part in self._parts:
+            if part.watch is not None:
+                part.watch.close()
         until = time.monotonic()
         if self._has_log:
             self._all(self._behind, CATCH_UP_S, [one for one in self._parts if _reads(one)])
@@ -315,15 +369,9 @@ class Batch:
         ends = {
             p: end for feed in self._feeds for (t, p), end in feed.ends.items() if t == part.topic
         }
-        high: dict[int, int] = {}
-        for one in part.lines():
-            if one["what"] == "returned":
-                for partition, offset, _ in one["rows"]:
-                    high[partition] = max(high.get(partition, 0), offset + 1)
         if part.role.settings.get("isolation_level") == "read_committed":
             return ""  # the last ones may have been aborted; they are looked for in the log
-        left = {p: end - high.get(p, 0) for p, end in ends.items() if end > high.get(p, 0)}
-        left = {p: count for p, count in left.items() if p < part.partitions}
+        left = part.progress.behind({p: end for p, end in ends.items() if p < part.partitions})
         return f"not read in a minute: {left}" if left else ""
 
     # -- the verdict
@@ -331,9 +379,11 @@ class Batch:
     def _judge(self, part: _Part, until: float) -> None:
         exits = self._fault.what == "program ends"
         for program in part.programs:
-            part.problems += checker.check_ends(program.lines, exits)
+            part.problems += checker.check_ends(program.lines, exits, part.role.ends_alone)
         if self._fault.what not in ("topic deleted", "topic recreated"):
             self._compare(part)
+            part.problems += checker.check_seen(part.lines())
+        self._check_conditions(part, until)
         self._measure(part, until)
 
         if self._fault.what == "nothing":
@@ -346,11 +396,19 @@ class Batch:
         count = PARTITIONS + (self._fault.what == "topic grown")
         if part.role.does == WRITES:
             log = read_log(bootstrap, part.topic, count)
-            found = checker.check_writer(part.role, part.lines(), log)
+            may_lose = part.role.is_of_leaders and self._fault.moves_leaders
+            found = checker.check_writer(part.role, part.lines(), log, may_lose)
+        elif part.role.does == COPIES:
+            source, target = bootstrap, self._stage.side()
+            if part.role.way == "to":
+                source, target = target, source
+            log = read_log(source, part.topic, PARTITIONS)
+            copy = read_log(target, part.topic, PARTITIONS)
+            found = checker.check_copies(log, copy)
         elif part.role.does == READS:
             log = read_log(bootstrap, part.topic, part.partitions)
             offsets: dict[int, int] = {}
-            if part.role.members:
+            if part.role.commits:
                 offsets = committed(bootstrap, part.group, part.topic, part.partitions)
             found = checker.check_readers(part.role, part.lines(), log, offsets, self._has_log)
         else:
@@ -358,6 +416,18 @@ class Batch:
         part.problems += found[: checker.SHOWN]
         if len(found) > checker.SHOWN:
             part.problems.append(f"and {len(found) - checker.SHOWN} more")
+
+    def _check_conditions(self, part: _Part, until: float) -> None:
+        """Processor, memory, and the texts of errors."""
+        lasted = self._struck_at, self._healed_at if self._fault.lasts_s is not None else until
+        for program in part.programs:
+            if self._fault.is_waiting and part.role.ends_alone:
+                part.problems += conditions.check_waiting(program.lines, *lasted)
+            if self._fault.is_long:
+                part.problems += conditions.check_memory(program.lines, *lasted)
+            if self._fault.victim:
+                part.problems += conditions.check_errors(program.lines, *lasted)
+        part.figures = conditions.figures([one.lines for one in part.programs], *lasted)
 
     def _measure(self, part: _Part, until: float) -> None:
         """How long each stood still, beside what confluent-kafka's producer did: for a reader, the
@@ -378,12 +448,13 @@ class Batch:
             f"pauses {_text(pauses)} s, confluent's writer {_text(reference)} s",
             f"calls {max(overs, default=0):.1f} s over" if max(overs, default=0) > 1 else "",
             f"{failed} records failed" if failed else "",
+            part.figures,
         ]
         part.pauses = ", ".join(filter(None, texts))
 
 
 def _reads(part: _Part) -> bool:
-    return part.role.does == READS
+    return part.role.does in (READS, COPIES)
 
 
 def _text(seconds: dict[int, float]) -> str:

@@ -8,13 +8,14 @@ before what was committed. Committed offsets are not past what was returned.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any
 
 from fault.clients.feeds import Log
-from fault.clients.roles import READS, Role
+from fault.clients.roles import ADMINISTERS, COPIES, READS, WRITES, Role
 
 Event = dict[str, Any]
 LATE_FAILS_S = 10.0
@@ -26,8 +27,8 @@ def by_time(histories: Iterable[list[Event]]) -> list[Event]:
     return sorted((one for lines in histories for one in lines), key=lambda one: one["at"])
 
 
-def check_ends(lines: list[Event], is_exit: bool) -> list[str]:
-    """Of one program: calls within their time, nothing left."""
+def check_ends(lines: list[Event], is_exit: bool, ends_alone: bool = True) -> list[str]:
+    """Of one program: calls within their time, nothing left if it ``ends_alone``."""
     found = []
     ends = [one for one in lines if one["what"] == "end"]
     if not ends:
@@ -38,10 +39,12 @@ def check_ends(lines: list[Event], is_exit: bool) -> list[str]:
     found += [one["error"] for one in lines if one["what"] == "broke" and not is_exit]
     found += [f"{one['call']} hangs" for one in lines if one["what"] == "hangs"]
     found += [f"{one['count']} futures never end" for one in lines if _is_open(one)]
-    if not is_exit:
+    if ends_alone and not is_exit:
         for kind in ("threads", "warnings"):
             if end[kind]:
                 found.append(f"{kind} left: {end[kind][:SHOWN]}")
+        if end["raised"]:
+            found.append(f"raised where nobody sees it: {end['raised'][:SHOWN]}")
         if end["sockets"] > 0:
             found.append(f"{end['sockets']} sockets left")
     return found
@@ -51,8 +54,8 @@ def _is_open(line: Event) -> bool:
     return line["what"] == "open" and line["count"] != 0
 
 
-def check_writer(role: Role, lines: list[Event], log: Log) -> list[str]:
-    """Of one writer, and what the log has in the end."""
+def check_writer(role: Role, lines: list[Event], log: Log, may_lose: bool = False) -> list[str]:
+    """Of one writer, and what the log has in the end. may_lose: what only a leader had is gone."""
     name_of = Counter(value for rows in log.values() for _, value in rows)
     names = {value.split(":")[0] for value in name_of}
     offsets = {(p, offset): value for p, rows in log.items() for offset, value in rows}
@@ -64,7 +67,7 @@ def check_writer(role: Role, lines: list[Event], log: Log) -> list[str]:
         if one["what"] == "transaction":
             outcome |= dict.fromkeys(map(tuple, one["rows"]), one["outcome"])
             problems += _half(one, prefix, name_of)
-    for partition, number, offset in _rows(lines, "acked"):
+    for partition, number, offset in () if may_lose else _rows(lines, "acked"):
         value = f"{prefix}:{partition}:{number}"
         wanted = outcome.get((partition, number), "unknown" if role.is_transactional else "acked")
         if wanted in ("acked", "committed") and not name_of[value]:
@@ -92,6 +95,20 @@ def _rows(lines: list[Event], what: str) -> Iterable[Any]:
     return (row for one in lines if one["what"] == what for row in one["rows"])
 
 
+def check_copies(log: Log, copy: Log) -> list[str]:
+    """Of a mirror: everything is there at least once, and in order as it comes first."""
+    problems: list[str] = []
+    for partition, rows in log.items():
+        wanted = [value for _, value in rows]
+        first = list(dict.fromkeys(value for _, value in copy[partition]))
+        if missing := [value for value in wanted if value not in set(first)]:
+            problems.append(f"lost: {len(missing)} records of {partition}, from {missing[0]}")
+        elif first != wanted:
+            place = next(n for n, (a, b) in enumerate(zip_longest(first, wanted)) if a != b)
+            problems.append(f"partition {partition} has another order from {first[place]} on")
+    return problems
+
+
 class _Group:
     """The consumers of one topic, as their lines are read in the order of time."""
 
@@ -117,6 +134,9 @@ class _Group:
         elif what == "committed":
             for partition, offset in one["offsets"]:
                 self.told[partition] = max(self.told[partition], offset)
+        elif what == "seen":
+            for partition, offset in one["offsets"]:
+                self._not_past(partition, offset, " while it ran")
 
     def _returned(self, who: str, partition: int, offset: int, value: str) -> None:
         at = f"partition {partition}, offset {offset}"
@@ -127,6 +147,8 @@ class _Group:
         before = self._last.get((who, partition))
         if before is None:
             self._begins(partition, offset, place)
+        elif place != self._place[partition][before] + 1 and not self._role.once:
+            self._begins(partition, offset, place)  # it does not tell of its assignments
         elif place != self._place[partition][before] + 1:
             how = "again" if offset <= before else "records lost:"
             self.problems.append(f"{how} {at} after {before}, by {who}")
@@ -155,19 +177,38 @@ class _Group:
                     f"from {missing[0]}"
                 )
         for partition, offset in committed.items():
-            if offset > self._high[partition] and not _gap(self._order[partition], offset):
-                self.problems.append(
-                    f"committed {offset} of partition {partition}, returned {self._high[partition]}"
-                )
+            self._not_past(partition, offset)
             if offset < self.told[partition]:
                 self.problems.append(
                     f"committed {offset} of partition {partition}, told {self.told[partition]}"
                 )
 
+    def _not_past(self, partition: int, offset: int, when: str = "") -> None:
+        """Nothing is committed that was returned to nobody. Markers of transactions have offsets,
+        too.
+        """
+        order, high = self._order.get(partition, []), self._high[partition]
+        place = bisect_left(order, high)
+        if place < len(order) and order[place] < offset:
+            self.problems.append(
+                f"committed {offset} of partition {partition}{when}, returned {high}"
+            )
 
-def _gap(order: list[int], offset: int) -> bool:
-    """Whether an offset is after all records: markers of transactions have offsets, too."""
-    return not order or offset > order[-1]
+
+def check_seen(lines: list[Event]) -> list[str]:
+    """Whether a committed offset went back while anybody looked."""
+    found: dict[int, str] = {}
+    last: dict[int, int] = {}
+    for one in lines:
+        for partition, offset in one["offsets"] if one["what"] == "seen" else ():
+            if offset < last.get(partition, 0):
+                found.setdefault(
+                    partition,
+                    f"committed offset of partition {partition} went back "
+                    f"from {last[partition]} to {offset}",
+                )
+            last[partition] = max(last.get(partition, 0), offset)
+    return list(found.values())
 
 
 def check_readers(
@@ -181,6 +222,9 @@ def check_readers(
     return group.problems
 
 
+_PROGRESS = {WRITES: "acked", READS: "returned", COPIES: "copied", ADMINISTERS: "answered"}
+
+
 def progress(role: Role, line: Event) -> set[int]:
     """The partitions in which a line is progress; 0 stands for that of an admin client."""
     if line["what"] == "transaction":
@@ -188,10 +232,10 @@ def progress(role: Role, line: Event) -> set[int]:
     elif role.is_transactional:
         is_so = False  # an acknowledgement is nothing without the end of its transaction
     else:
-        is_so = line["what"] == ("returned" if role.does == READS else "acked")
-    if is_so:
-        return {row[0] for row in line["rows"]}
-    return {0} if line["what"] == "answered" else set()
+        is_so = line["what"] == _PROGRESS[role.does]
+    if not is_so:
+        return set()
+    return {0} if role.does == ADMINISTERS else {row[0] for row in line["rows"]}
 
 
 def longest_pauses(lines: list[Event], role: Role, since: float, until: float) -> dict[int, float]:

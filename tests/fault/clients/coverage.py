@@ -5,7 +5,6 @@ to. ``tests/unit/client/test_exam_of_clients.py`` compares this with the classes
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from fault.clients.administrators import CALLS
 from fault.clients.readers import GROUP_QUESTIONS, QUESTIONS
@@ -16,7 +15,22 @@ from kbroker.client.administration.admin_settings import SETTINGS as ADMIN_SETTI
 from kbroker.client.aio import AsyncKafkaConsumer, AsyncKafkaProducer
 from kbroker.client.client_settings import Setting
 from kbroker.client.consumer.consumer_settings import SETTINGS as CONSUMER_SETTINGS
+from kbroker.client.fetch import RangeFetch
+from kbroker.client.legacy import (
+    AsyncProducer,
+    OffsetChannel,
+    Producer,
+    SimpleConsumer,
+    SyncProducer,
+)
+from kbroker.client.legacy.producer_config import SETTINGS as OLD_PRODUCER_SETTINGS
+from kbroker.client.legacy.zookeeper_consumer.consumer_connector import ConsumerConnector
+from kbroker.client.legacy.zookeeper_consumer.zookeeper_consumer_settings import (
+    SETTINGS as ZOOKEEPER_CONSUMER_SETTINGS,
+)
+from kbroker.client.produce import BatchProducer
 from kbroker.client.producer.producer_settings import SETTINGS as PRODUCER_SETTINGS
+from kbroker.client.topic_reader import TopicReader
 
 CLASSES: tuple[type, ...] = (
     KafkaProducer,
@@ -24,11 +38,22 @@ CLASSES: tuple[type, ...] = (
     AsyncKafkaProducer,
     AsyncKafkaConsumer,
     KafkaAdminClient,
+    BatchProducer,
+    RangeFetch,
+    TopicReader,
+    Producer,
+    SyncProducer,
+    AsyncProducer,
+    SimpleConsumer,
+    OffsetChannel,
+    ConsumerConnector,
 )
 SETTINGS: dict[str, Mapping[str, Setting]] = {
     "KafkaProducer": PRODUCER_SETTINGS,
     "KafkaConsumer": CONSUMER_SETTINGS,
     "KafkaAdminClient": ADMIN_SETTINGS,
+    "Producer": OLD_PRODUCER_SETTINGS,
+    "ConsumerConnector": ZOOKEEPER_CONSUMER_SETTINGS,
 }
 
 
@@ -74,7 +99,27 @@ MET: dict[str, dict[str, tuple[str, ...]]] = {
         **_by(("asyncio member",), "subscribe", "commit", *_GROUP_LOOKS),
     },
     "KafkaAdminClient": _by(("admin",), "close", *CALLS),
-}
+    "BatchProducer": {
+        **_by(("wire producer", "wire transactions"), "send", "close"),
+        **_by(("wire producer",), "flush"),
+        **_by(("wire transactions",), "begin", "commit_offsets", "end"),
+    },
+    "RangeFetch": {},
+    "TopicReader": _by(("wire reader",), "ends", "read"),
+    "Producer": _by(("0.8 producer", "0.8 queue"), "send", "close"),
+    "SyncProducer": {},
+    "AsyncProducer": {},
+    "SimpleConsumer": _by(
+        ("0.8 simple consumer",),
+        "topic_metadata", "fetch", "earliest_or_latest_offset", "get_offsets_before",
+        "find_coordinator", "close",
+    ),
+    "OffsetChannel": _by(("0.8 simple consumer",), "commit", "fetch", "close"),
+    "ConsumerConnector": _by(
+        ("0.8 group",),
+        "create_message_streams", "commit_offsets", "lags", "metrics", "shutdown",
+    ),
+}  # fmt: skip
 
 _STATE = "changes or tells what the client remembers, and asks nobody"
 _WITHIN = "a step of another method here: "
@@ -125,12 +170,32 @@ NOT_MET: dict[str, dict[str, str]] = {
         "unsubscribe": _WITHIN + "close",
     },
     "KafkaAdminClient": {},
+    "BatchProducer": {"identity": _WITHIN + "send"},
+    "RangeFetch": {"close": "what TopicReader, loads and Spark read with, iterates and closes it"},
+    "TopicReader": {},
+    "Producer": {},
+    "SyncProducer": dict.fromkeys(
+        ("send", "close"),
+        "one connection to one broker: tests/unit/client/legacy/test_sync_producer.py",
+    ),
+    "AsyncProducer": dict.fromkeys(("enqueue", "send", "close"), "what Producer is with a queue"),
+    "SimpleConsumer": {
+        "multifetch": "is fetch, of several requests",
+        "send": _WITHIN + "topic_metadata and find_coordinator",
+        "commit_offsets": _WITHIN + "OffsetChannel.commit",
+        "fetch_offsets": _WITHIN + "OffsetChannel.fetch",
+    },
+    "OffsetChannel": {},
+    "ConsumerConnector": {
+        "create_message_streams_by_filter": "which topics are read; create_message_streams is met",
+    },
 }
 
 _SIZE = "an amount, which a fault does not change"
 _PLUG_IN = "code of the program; the fault 'callbacks raise' has what it may raise"
 _TLS = "logins and TLS have an exam of their own: tools/exam.py security"
 _SERVED = "where the process serves what metrics() tells"
+_OF_07 = "another name of 0.7 for a setting that is met"
 _OLD = "another name of 0.8.2 for a setting that is met"
 _TIME = "when something is done that every role does with the default"
 _METRICS = ("kbroker.metrics.host", "kbroker.metrics.hosts", "kbroker.metrics.port")
@@ -169,9 +234,44 @@ UNSET: dict[str, dict[str, str]] = {
         "allow.auto.create.topics": "topics of the exam are created by it",
     },
     "KafkaAdminClient": {"client.id": "a name"},
+    "Producer": {
+        "client.id": "a name",
+        **dict.fromkeys(("send.buffer.bytes", "batch.num.messages"), _SIZE),
+        **dict.fromkeys(
+            ("serializer.class", "key.serializer.class", "partitioner.class"), _PLUG_IN
+        ),
+        **dict.fromkeys(("event.handler", "callback.handler"), _PLUG_IN),
+        "serializer.encoding": _PLUG_IN,
+        **dict.fromkeys(
+            ("compression.codec", "compressed.topics"), "what is sent, and not whether"
+        ),
+        "topic.metadata.refresh.interval.ms": _TIME,
+        **dict.fromkeys(("queue.time", "batch.size", "broker.list"), _OF_07),
+        "zk.connect": "tests/integration/test_producer_by_zookeeper.py has its faults",
+    },
+    "ConsumerConnector": {
+        **dict.fromkeys(("consumer.id", "client.id"), "a name"),
+        **dict.fromkeys(("socket.receive.buffer.bytes", "fetch.message.max.bytes"), _SIZE),
+        **dict.fromkeys(("fetch.min.bytes", "queued.max.message.chunks"), _SIZE),
+        **dict.fromkeys(("auto.commit.interval.ms", "fetch.wait.max.ms"), _TIME),
+        **dict.fromkeys(("rebalance.backoff.ms", "refresh.leader.backoff.ms"), _TIME),
+        **dict.fromkeys(("offsets.channel.backoff.ms", "zookeeper.connection.timeout.ms"), _TIME),
+        **dict.fromkeys(("rebalance.max.retries", "offsets.commit.max.retries"), _TIME),
+        "zookeeper.sync.time.ms": _TIME,
+        "num.consumer.fetchers": _SIZE,
+        "exclude.internal.topics": "which topics a pattern has",
+        "partition.assignment.strategy": "tests/interop has both, beside Java's",
+    },
 }
+# What programs of one client use beside it.
+USED_BY = {"OffsetChannel": "SimpleConsumer"}
 # Set by the exam for each program, or for a fault.
 SET_BY_THE_EXAM = ("bootstrap.servers", "group.id", "max.poll.interval.ms")
+# The same, of clients of 0.8.
+SET_FOR_OLD = {
+    "Producer": ("metadata.broker.list",),
+    "ConsumerConnector": ("group.id", "zookeeper.connect"),
+}
 
 
 def public(kind: type) -> set[str]:
@@ -181,14 +281,22 @@ def public(kind: type) -> set[str]:
 
 def set_by_roles(kind: str) -> set[str]:
     """The settings that some role of a class, or of its asyncio twin, has."""
-    found: set[str] = set(SET_BY_THE_EXAM)
+    found: set[str] = set(SET_FOR_OLD.get(kind, SET_BY_THE_EXAM))
     for role in ROLES.values():
         if role.client.removeprefix("Async") == kind:
             found |= {name.replace("_", ".") for name in role.settings}
     return found
 
 
+def _everything_met(client: str) -> Mapping[str, tuple[str, ...]]:
+    found = dict(MET.get(client, {}))
+    for name, of in USED_BY.items():
+        if of == client:
+            found |= MET[name]
+    return found
+
+
 def to_meet(role: str) -> set[str]:
     """The methods that a role must have called by its end."""
-    methods: Mapping[str, Any] = MET[ROLES[role].client]
+    methods = _everything_met(ROLES[role].client)
     return {name for name, roles in methods.items() if role in roles}

@@ -38,6 +38,14 @@ class Handle:
         """After the client was closed."""
 
 
+class Given(Handle):
+    """Any object."""
+
+    def __init__(self, told: Told, client: Any) -> None:
+        self._told = told
+        self.client = client
+
+
 class AsyncHandle(Handle):
     """cancels: how often each call is cancelled, of a part of the calls that ``may_cancel``."""
 

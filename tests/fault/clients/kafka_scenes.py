@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from fault.clients.proxies import Proxy
-from fault.clients.scene import BROKERS, SETTINGS, Scene
+from fault.clients.scene import BROKERS, SETTINGS, SPARE, Scene
 from interop.kafka_servers import Kafka, Kafka27, Kafka39
 
 from kbroker.testing import zookeeper
@@ -28,12 +28,13 @@ _numbers = itertools.count()
 
 
 class _KafkaScene(Scene):
-    """servers: by their ids. ports: of the listeners between brokers."""
+    """servers: by their ids, the last one a spare."""
 
     def __init__(self, servers: Sequence[Kafka]) -> None:
         self.servers = servers
-        self.way = [Proxy(server.port) for server in servers]
-        self._inner = free_ports(BROKERS)
+        self.security = {}
+        self.way = [self.proxy(n) for n in range(len(servers))]
+        self._inner = free_ports(len(servers))
         for number, server in enumerate(servers):
             server.config |= {
                 name: str(value)
@@ -52,6 +53,9 @@ class _KafkaScene(Scene):
 
     def direct(self, broker: int) -> str:
         return self.servers[broker].bootstrap
+
+    def proxy(self, broker: int) -> Proxy:
+        return Proxy(self.servers[broker].port)
 
     def advertise(self, broker: int, address: str) -> None:
         inner = f"BROKERS://127.0.0.1:{self._inner[broker]}"
@@ -78,8 +82,8 @@ class Kafka27Scene(_KafkaScene):
     """2.7.2."""
 
     def __init__(self, directory: Path) -> None:
-        place = f"{zookeeper.shared().connect}/exam-{os.getpid()}-{next(_numbers)}"
-        servers = [Kafka27(directory / str(n), place, broker_id=str(n)) for n in range(BROKERS)]
+        self.zookeeper = place = f"{zookeeper.shared().connect}/exam-{os.getpid()}-{next(_numbers)}"
+        servers = [Kafka27(directory / str(n), place, broker_id=str(n)) for n in range(BROKERS + 1)]
         for server in servers:
             server.config["zookeeper.session.timeout.ms"] = "6000"
         super().__init__(servers)
@@ -95,11 +99,12 @@ class _Node(Kafka39):
 
 
 class KRaftScene(_KafkaScene):
-    """3.9: each is broker and controller."""
+    """3.9: each is broker and controller, but for the spare."""
 
     def __init__(self, directory: Path) -> None:
-        servers = [_Node(directory / str(n), node_id=str(n)) for n in range(BROKERS)]
-        voters = ",".join(server.config["controller.quorum.voters"] for server in servers)
+        self.zookeeper = ""
+        servers = [_Node(directory / str(n), node_id=str(n)) for n in range(BROKERS + 1)]
+        voters = ",".join(one.config["controller.quorum.voters"] for one in servers[:BROKERS])
         for server in servers:
             server.config |= {
                 "controller.quorum.voters": voters,
@@ -107,4 +112,7 @@ class KRaftScene(_KafkaScene):
                 "group.coordinator.rebalance.protocols": "classic,consumer",
                 "unstable.feature.versions.enable": "true",
             }
+        spare = servers[SPARE]
+        spare.config["process.roles"] = "broker"
+        spare.config["listeners"] = spare.config["listeners"].partition(",CONTROLLER")[0]
         super().__init__(servers)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -44,11 +45,14 @@ class Running:
         for line in stdout:
             self.lines.append({**json.loads(line), "who": self.name})
 
-    def strike(self) -> None:
-        """Its mishap is due."""
+    def say(self, word: str) -> None:
+        """``strike``: its mishap is due; ``rest``: it only waits, or ``slow``: lets records come
+        together, until ``work``.
+        """
         assert self._process.stdin is not None
-        self._process.stdin.write(b"strike\n")
-        self._process.stdin.flush()
+        with suppress(BrokenPipeError):  # it has ended, which is seen then
+            self._process.stdin.write(f"{word}\n".encode())
+            self._process.stdin.flush()
 
     @property
     def running(self) -> bool:
@@ -71,7 +75,10 @@ class Running:
             self.ended_s = time.monotonic() - began
             self._errors.close()
         self._thread.join(10)
-        return "" if code == 0 else f"it ended with {code}:\n{self.errors()[-2000:]}"
+        if code:
+            return f"it ended with {code}:\n{self.errors()[-2000:]}"
+        late = [line for line in self.errors().splitlines() if "ResourceWarning" in line]
+        return f"at its end: {late[0]}" if late else ""
 
     def kill(self) -> str:
         """Where its threads were."""

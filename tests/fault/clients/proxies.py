@@ -8,6 +8,9 @@ Frames are read whole. What is done to them is the ``harm`` of the moment:
 - *cut*: connections are closed, and new ones, too;
 - *once*: each connection is closed once, in the place of a response;
 - *doubled*: each response comes twice.
+
+Where clients use TLS, bytes are passed on as they are, and what they say is left alone: there is
+no harm of OF_FRAMES.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from kbroker.protocol.message import Struct
 LOCALHOST = "127.0.0.1"
 LATE_S = 1.0
 HARMS = ("silent", "late", "errors", "cut", "once", "doubled")
+OF_FRAMES = ("errors", "doubled")
 # What a broker says that cannot do what it is asked, where clients expect it.
 _OF_COORDINATORS = (
     ApiKey.FIND_COORDINATOR, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT,
@@ -41,9 +45,10 @@ _UNHARMED = (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICAT
 
 
 class Proxy:
-    """Listens on ``address``. port: of the broker."""
+    """Listens on ``address``. port: of the broker. sees_frames: False if they are encrypted."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, *, sees_frames: bool = True) -> None:
+        self._exchange = _Exchange if sees_frames else _Bytes
         self._to = (LOCALHOST, port)
         self._listener = socket.create_server((LOCALHOST, 0))
         self.address = f"{LOCALHOST}:{self._listener.getsockname()[1]}"
@@ -56,6 +61,7 @@ class Proxy:
     def harm(self, what: str) -> None:
         """From now on; "" heals. One of HARMS."""
         assert what in ("", *HARMS), what
+        assert self._exchange is _Exchange or what not in OF_FRAMES, what
         with self._changed:
             self._harm = what
             self._changed.notify_all()
@@ -93,7 +99,7 @@ class Proxy:
                     self._sockets.add(far)
                     for end in (near, far):
                         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    _Exchange(self._wait_heard, near, far).run()
+                    self._exchange(self._wait_heard, near, far).run()
                     self._sockets.discard(far)
             except OSError:
                 pass  # an end has closed, or the broker is down
@@ -149,6 +155,27 @@ class _Exchange:
         for end in (self._near, self._far):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
+
+
+class _Bytes(_Exchange):
+    """One connection, of which nobody here knows what it says."""
+
+    def run(self) -> None:
+        back = _run(self._pass_on, self._far, self._near, True)
+        self._pass_on(self._near, self._far, False)
+        back.join()
+
+    def _pass_on(self, source: socket.socket, target: socket.socket, back: bool) -> None:
+        with suppress(OSError):
+            while part := source.recv(1 << 16):
+                harm = self._harm()
+                if back and harm == "late":
+                    time.sleep(LATE_S)
+                if back and harm == "once":
+                    break
+                target.sendall(part)
+        self._harm()  # the end of a connection is not heard in silence either
+        self._end()
 
 
 def wrong(frame: bytes, key: int, version: int) -> bytes:

@@ -25,6 +25,7 @@ LOOK_S = 1.0  # a longer one keeps the program from polling
 CLOSE_S = 10.0
 COMMIT_EVERY_S = 0.5
 LOOK_EVERY_S = 0.3
+SLOW_S = 2.5
 RAISES_EVERY = 15
 
 
@@ -123,7 +124,7 @@ class Reader:
             else:
                 found = self.handle.call(way, POLL_S, POLL_S)
         except (ClientError, Leave):
-            self.program.pause(0.05)
+            self.program.pause(POLL_S if self.program.resting else 0.05)
             return
         rows = ROWS[way](found)
         for partition, offset, _ in rows:
@@ -229,6 +230,8 @@ def read(program: Program) -> None:
     reader.begin()
     committed = looked = time.monotonic()
     while not program.stopped:
+        if program.slow and program.chance.random() < 0.5:
+            program.pause(SLOW_S)
         reader.poll()
         now = time.monotonic()
         if now > committed + COMMIT_EVERY_S:

@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-WRITES, READS, ADMINISTERS = "writes", "reads", "administers"
+WRITES, READS, ADMINISTERS, COPIES = "writes", "reads", "administers", "copies"
+CLIENTS = (
+    "KafkaProducer", "KafkaConsumer", "AsyncKafkaProducer", "AsyncKafkaConsumer",
+    "KafkaAdminClient",
+)  # fmt: skip
+# What not every cluster has; SEPARATE: settings that are not those of our clients.
+ZOOKEEPER, CONSUMER_PROTOCOL, SEPARATE = "ZooKeeper", "the consumer protocol", "no login"
 
 # Short enough that a cell takes half a minute: a broker is replaced after six seconds.
 _WAITS = {"request_timeout_ms": 4_000, "socket_connection_setup_timeout_ms": 2_000}
@@ -27,7 +33,8 @@ _CLASSIC = {**_MEMBER, "session_timeout_ms": 6_000, "heartbeat_interval_ms": 500
 class Role(NamedTuple):
     """does: writes, reads or administers. client: the class. once: a record that was acknowledged
     or returned is there once, as long as the program lives. members: how many programs share a
-    group; 0: without one. way: the call that reads or sends.
+    group; 0: without one. way: the call that reads or sends. program: the module and function that
+    use the client. needs: what not every cluster has.
     """
 
     does: str
@@ -36,6 +43,28 @@ class Role(NamedTuple):
     way: str
     once: bool = True
     members: int = 0
+    program: str = ""
+    needs: tuple[str, ...] = ()
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is a program of the three clients, in which mishaps are made."""
+        return self.client in CLIENTS
+
+    @property
+    def is_of_leaders(self) -> bool:
+        """Whether a leader alone acknowledges (acks=1)."""
+        return 1 in (self.settings.get("acks"), self.settings.get("request_required_acks"))
+
+    @property
+    def commits(self) -> bool:
+        """Whether a group of the cell's name has offsets."""
+        return self.members > 0 or self.is_transactional or self.client == "SimpleConsumer"
+
+    @property
+    def ends_alone(self) -> bool:
+        """Whether what is left at its end, and its use of the processor, are of our making."""
+        return self.client != "Spark"
 
     @property
     def is_async(self) -> bool:
@@ -47,18 +76,42 @@ class Role(NamedTuple):
 
 
 def _writer(way: str, client: str = "KafkaProducer", once: bool = True, **more: Any) -> Role:
-    return Role(WRITES, client, {**_WRITER, **more}, way, once)
+    return Role(WRITES, client, {**_WRITER, **more}, way, once, program="writers.write")
 
 
 def _reader(way: str, client: str = "KafkaConsumer", **more: Any) -> Role:
-    return Role(READS, client, {**_READER, **more}, way)
+    return Role(READS, client, {**_READER, **more}, way, program="readers.read")
 
 
 def _member(way: str, client: str = "KafkaConsumer", members: int = 2, **more: Any) -> Role:
     classic = more.get("group_protocol") != "consumer"
-    return Role(READS, client, {**(_CLASSIC if classic else _MEMBER), **more}, way, members=members)
+    return Role(
+        READS,
+        client,
+        {**(_CLASSIC if classic else _MEMBER), **more},
+        way,
+        members=members,
+        program="readers.read",
+        needs=() if classic else (CONSUMER_PROTOCOL,),
+    )
 
 
+def _old_writer(**more: Any) -> Role:
+    settings = {
+        "request_timeout_ms": 4_000, "message_send_max_retries": 8, "retry_backoff_ms": 200, **more
+    }  # fmt: skip
+    return Role(
+        WRITES,
+        "Producer",
+        settings,
+        "send",
+        once=False,
+        program="old_clients.write",
+        needs=(SEPARATE,),
+    )
+
+
+_WIRE = {**_WAITS, "default_api_timeout_ms": 10_000}
 _COOPERATIVE = {"partition_assignment_strategy": "cooperative-sticky"}
 _COMMITTED = {"isolation_level": "read_committed"}
 # Set for each program: the value is a name for it.
@@ -102,5 +155,47 @@ ROLES: dict[str, Role] = {
         "KafkaAdminClient",
         {"request_timeout_ms": 4_000, "default_api_timeout_ms": 8_000},
         "each",
+        program="administrators.administer",
     ),
+    "wire producer": Role(
+        WRITES, "BatchProducer", _WIRE, "send", once=False, program="wire_clients.write"
+    ),
+    "wire transactions": Role(
+        WRITES, "BatchProducer", {**_WIRE, "transactional_id": "?"}, "send",
+        program="wire_clients.write",
+    ),
+    "wire reader": Role(READS, "TopicReader", _WIRE, "read", program="wire_clients.read"),
+    "0.8 producer": _old_writer(producer_type="sync", request_required_acks=-1),
+    "0.8 queue": _old_writer(
+        producer_type="async", request_required_acks=1, queue_buffering_max_ms=50,
+        queue_buffering_max_messages=20_000, queue_enqueue_timeout_ms=0,
+    ),
+    "0.8 simple consumer": Role(
+        READS, "SimpleConsumer", {}, "fetch", program="old_clients.read", needs=(SEPARATE,)
+    ),
+    "0.8 group": Role(
+        READS,
+        "ConsumerConnector",
+        {
+            "auto_offset_reset": "smallest", "auto_commit_enable": False,
+            "offsets_storage": "kafka", "dual_commit_enabled": False, "consumer_timeout_ms": 300,
+            "zookeeper_session_timeout_ms": 6_000, "socket_timeout_ms": 4_000,
+            "offsets_channel_socket_timeout_ms": 4_000,
+        },
+        "iterate",
+        once=False,
+        members=2,
+        program="old_clients.read_as_member",
+        needs=(ZOOKEEPER, SEPARATE),
+    ),
+    "kbroker mirror": Role(
+        COPIES, "kbroker mirror", {}, "from", once=False, program="pipelines.mirror",
+        needs=(SEPARATE,),
+    ),
+    "kafka-mirror-maker": Role(
+        COPIES, "kafka-mirror-maker", {}, "to", once=False, program="pipelines.mirror_maker",
+        needs=(SEPARATE,),
+    ),
+    "load": Role(READS, "kbroker-load", {}, "files", program="pipelines.load", needs=(SEPARATE,)),
+    "spark": Role(READS, "Spark", {}, "stream", program="pipelines.spark", needs=(SEPARATE,)),
 }  # fmt: skip

@@ -26,16 +26,19 @@ if __name__ == "__main__":
 
 from fault.clients import page
 from fault.clients.batch import Batch, Cell, Verdict
-from fault.clients.faults import FAULTS
+from fault.clients.faults import FAULTS, UNSTEADY
 from fault.clients.kafka_scenes import Kafka27Scene, KRaftScene
-from fault.clients.roles import ROLES
+from fault.clients.proxies import OF_FRAMES
+from fault.clients.roles import CONSUMER_PROTOCOL, ROLES, SEPARATE, ZOOKEEPER
 from fault.clients.scene import KbrokerScene, Scene, Stage
+from fault.clients.secured_scene import SaslSslScene
 
 ROOT = Path(__file__).resolve().parents[3]
 TOGETHER = 5
 SHOWN = 20
 SCENES: dict[str, Callable[[Path], Scene]] = {
     "kbroker": KbrokerScene,
+    "kbroker-sasl-ssl": SaslSslScene,
     "kafka-2.7.2": Kafka27Scene,
     "kraft-3.9": KRaftScene,
 }
@@ -45,6 +48,7 @@ COMMIT: dict[str, tuple[str, ...]] = {
     "coordinator stopped": ("classic eager", "transactional producer", "admin"),
     "leader silent": ("send_many producer", "assign columns", "consumer protocol"),
     "two cancels": ("asyncio columns", "asyncio member"),
+    "everybody silent": ("idempotent producer", "cooperative", "wire reader", "0.8 producer"),
 }
 # A night has these faults, with all roles.
 NIGHT = (
@@ -52,6 +56,7 @@ NIGHT = (
     "coordinator killed", "coordinator stopped", "coordinator silent", "coordinator errors",
     "controller killed", "bootstrap silent", "topic deleted", "topic recreated", "topic grown",
     "max.poll.interval", "one cancel", "two cancels", "callbacks raise", "fork", "program ends",
+    "leader replaced", "epochs change", "everybody silent", "everybody cut",
 )  # fmt: skip
 
 
@@ -85,9 +90,23 @@ def revision() -> str:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
 
-def _is_new(role: str) -> bool:
-    """Whether it needs Kafka 3.9."""
-    return ROLES[role].settings.get("group_protocol") == "consumer"
+# What clusters do not have.
+_LACKS = {
+    "kafka-2.7.2": (CONSUMER_PROTOCOL,),
+    "kraft-3.9": (ZOOKEEPER,),
+    "kbroker-sasl-ssl": (ZOOKEEPER, SEPARATE),
+}
+SECURED_SCENES = ("kbroker-sasl-ssl",)
+# With TLS and logins: ways to connect, and faults that have new connections made.
+SECURED = (
+    "nothing", "leader killed", "leader silent", "leader cut", "leader once", "leader late",
+    "coordinator stopped", "controller killed", "bootstrap moved", "leader replaced",
+    "everybody silent", "everybody cut", "epochs change",
+)  # fmt: skip
+SECURED_ROLES = (
+    "idempotent producer", "transactional producer", "asyncio producer", "assign poll",
+    "cooperative", "consumer protocol", "asyncio member", "wire producer", "wire reader", "admin",
+)  # fmt: skip
 
 
 class Wanted(NamedTuple):
@@ -99,19 +118,33 @@ class Wanted(NamedTuple):
 
     def cells(self, brokers: str = "kbroker") -> list[Cell]:
         """Of one fault after the other."""
-        if self.roles or self.faults:
-            faults, commit = self.faults or list(FAULTS), False
-        else:
-            commit = self.size == "commit"
-            faults = list(COMMIT if commit else NIGHT if self.size == "night" else FAULTS)
-        return [
+        found = [
             Cell(role, fault)
-            for fault in faults
+            for fault in self.faults or self._faults(brokers)
             for role in ROLES
-            if FAULTS[fault].fits(ROLES[role])
-            and (brokers != "kafka-2.7.2" or not _is_new(role))
-            and (role in COMMIT[fault] if commit else not self.roles or role in self.roles)
+            if FAULTS[fault].fits(ROLES[role]) and _has(brokers, role, fault)
         ]
+        if self.roles or self.faults:
+            return [cell for cell in found if not self.roles or cell.role in self.roles]
+        if brokers in SECURED_SCENES:
+            return [cell for cell in found if cell.role in SECURED_ROLES]
+        if self.size == "commit":
+            return [cell for cell in found if cell.role in COMMIT[cell.fault]]
+        return found
+
+    def _faults(self, brokers: str) -> list[str]:
+        if self.roles:
+            return list(FAULTS)
+        if brokers in SECURED_SCENES:
+            return [one for one in SECURED if self.size != "commit" or one in COMMIT]
+        return list({"commit": COMMIT, "night": NIGHT, "release": FAULTS}[self.size])
+
+
+def _has(brokers: str, role: str, fault: str) -> bool:
+    """Whether such a cluster has what the role needs, and can be harmed like that."""
+    if brokers in SECURED_SCENES and FAULTS[fault].what in (*OF_FRAMES, UNSTEADY):
+        return False
+    return not set(ROLES[role].needs) & set(_LACKS.get(brokers, ()))
 
 
 def batches(cells: Iterable[Cell], together: int) -> Iterator[list[Cell]]:

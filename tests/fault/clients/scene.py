@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import psutil
+from fault.clients.leaders import administration, hand_over
 from fault.clients.proxies import Proxy
 
-from kbroker.testing import Cluster, wait_until
+from kbroker.testing import Broker, Cluster, wait_until
 from kbroker.testing.metadata import Metadata, read_metadata
 
 BROKERS = 3
+SPARE = 3  # the id of one that takes over from another
 READY_S = 120.0
 SETTINGS: dict[str, object] = {
     "zookeeper.session.timeout.ms": 6000,
@@ -35,12 +38,17 @@ SETTINGS: dict[str, object] = {
 
 
 class Scene(Protocol):
-    """A cluster of one kind. ``way``: the proxy to each broker."""
+    """A cluster of one kind, and a spare broker that does not run. ``way``: the proxy to each."""
 
     way: list[Proxy]
+    zookeeper: str  # its address and path; "" without one
+    security: dict[str, Any]  # what clients set to come in
 
     def direct(self, broker: int) -> str:
         """The broker's own address."""
+
+    def proxy(self, broker: int) -> Proxy:
+        """A new one on the way to it."""
 
     def begin(self, broker: int) -> None: ...
 
@@ -57,30 +65,50 @@ class Scene(Protocol):
 
 
 class KbrokerScene:
-    """Brokers of this project on a real ZooKeeper."""
+    """Brokers of this project on a real ZooKeeper. entrance: the listener for clients."""
+
+    entrance = "PLAINTEXT"
 
     def __init__(self, directory: Path) -> None:
-        each = {n: {"broker.rack": str(n)} for n in range(BROKERS)}
+        each = {n: {"broker.rack": str(n)} for n in range(BROKERS + 1)}
+        self.security: dict[str, Any] = {}
         self.cluster = Cluster(
-            BROKERS, SETTINGS, each=each, between="PLAINTEXT", directory=directory
+            BROKERS + 1,
+            {**SETTINGS, **self._secured(directory)},
+            each=each,
+            between="PLAINTEXT",
+            directory=directory,
         )
+        self.zookeeper = self.cluster.zookeeper_connect
         self.way: list[Proxy] = []
-        for number in range(BROKERS):
-            self.way.append(Proxy(int(self.direct(number).rpartition(":")[2])))
+        for number in range(BROKERS + 1):
+            self._open(number)
+            self.way.append(self.proxy(number))
             self.advertise(number, self.way[number].address)
-        self.cluster.start()
+        with ThreadPoolExecutor(BROKERS) as pool:
+            list(pool.map(self.begin, range(BROKERS)))
+
+    def _secured(self, directory: Path) -> dict[str, object]:
+        """More settings of brokers."""
+        return {}
+
+    def _open(self, broker: int) -> None:
+        """More listeners."""
 
     def direct(self, broker: int) -> str:
         return self._listeners(broker)["PLAINTEXT"]
+
+    def proxy(self, broker: int) -> Proxy:
+        return Proxy(int(self._listeners(broker)[self.entrance].rpartition(":")[2]))
 
     def _listeners(self, broker: int) -> dict[str, str]:
         listeners = self.cluster.brokers[broker].config["listeners"].split(",")
         return dict(one.split("://") for one in listeners)
 
     def advertise(self, broker: int, address: str) -> None:
-        inner = self._listeners(broker)["BROKERS"]
+        named = {**self._listeners(broker), self.entrance: address}
         config = self.cluster.brokers[broker].config
-        config["advertised.listeners"] = f"PLAINTEXT://{address},BROKERS://{inner}"
+        config["advertised.listeners"] = ",".join(f"{name}://{at}" for name, at in named.items())
 
     def begin(self, broker: int) -> None:
         self.cluster.brokers[broker].start()
@@ -105,12 +133,25 @@ class Stage:
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
         self._stopped: set[int] = set()
-        self._old: list[Proxy] = []
+        self._replaced: int | None = None  # the spare has its partitions
+        self._side: Broker | None = None
 
-    def bootstrap(self, first: int = 0) -> str:
-        """All addresses, this broker's first."""
+    def bootstrap(self) -> str:
+        """All addresses, for the exam itself, which does not log in."""
+        if self.scene.security:
+            return ",".join(map(self.scene.direct, range(BROKERS)))
+        return self.entrance()
+
+    def entrance(self, first: int = 0) -> str:
+        """All addresses for the clients that are examined, this broker's first."""
         order = [(first + n) % BROKERS for n in range(BROKERS)]
         return ",".join(self.scene.way[n].address for n in order)
+
+    def side(self) -> str:
+        """A broker that is not harmed, for the other end of mirrors."""
+        if self._side is None:
+            self._side = Broker(num_partitions=3, offsets_topic_num_partitions=1).start()
+        return self._side.bootstrap
 
     def metadata(self, topic: str | None = None) -> Metadata:
         """As a running broker has it. Raises AssertionError."""
@@ -125,6 +166,8 @@ class Stage:
             self.scene.kill(broker)
         elif what == "moved":
             self._move(broker)
+        elif what == "replaced":
+            self._replace(broker)
         elif what == "stopped":
             self._stopped.add(broker)
             for pid in self.scene.pids(broker):
@@ -137,9 +180,24 @@ class Stage:
         self.scene.kill(broker)
         before = self.scene.way[broker]
         before.close()
-        self.scene.way[broker] = Proxy(int(self.scene.direct(broker).rpartition(":")[2]))
+        self.scene.way[broker] = self.scene.proxy(broker)
         self.scene.advertise(broker, self.scene.way[broker].address)
         self.scene.begin(broker)
+
+    def _replace(self, broker: int) -> None:
+        """It does not come back: another one, with another id and address, takes over."""
+        self.scene.kill(broker)
+        self.scene.begin(SPARE)
+        self._replaced = broker
+        wait_until(lambda: self._known({SPARE}), READY_S, "the new broker is known")
+        with administration(self.bootstrap()) as admin:
+            hand_over(admin, broker, SPARE)
+
+    def _give_back(self, broker: int) -> None:
+        with administration(self.bootstrap()) as admin:
+            hand_over(admin, SPARE, broker)
+        self.scene.kill(SPARE)
+        self._replaced = None
 
     def heal(self) -> None:
         """Undo what is on the way, and let stopped ones go on."""
@@ -157,6 +215,9 @@ class Stage:
         for number in range(BROKERS):
             if not self.scene.running(number):
                 self.scene.begin(number)
+        if self._replaced is not None:
+            wait_until(lambda: self._known(set(range(BROKERS))), READY_S, "all brokers are back")
+            self._give_back(self._replaced)
         wait_until(self._complete, READY_S, "all brokers know each other")
 
     def _complete(self) -> bool:
@@ -166,8 +227,18 @@ class Stage:
             assert found.brokers == everyone and found.controller >= 0, f"{number}: {found}"
         return True
 
+    def _known(self, wanted: set[int]) -> bool:
+        """Whether all that run know that these do."""
+        for number in range(BROKERS + 1):
+            if self.scene.running(number):
+                found = read_metadata(self.scene.direct(number)).membership
+                assert wanted <= found.brokers and found.controller >= 0, f"{number}: {found}"
+        return True
+
     def close(self) -> None:
         self.heal()
         self.scene.close()
+        if self._side is not None:
+            self._side.close()
         for way in self.scene.way:
             way.close()

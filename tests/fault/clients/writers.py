@@ -25,6 +25,7 @@ EACH = 3  # records of each partition in a step
 FLUSH_S = 35.0  # delivery.timeout.ms, and a little
 CLOSE_S = 10.0
 FORK_S = 30.0
+REST_S = 1.0
 RAISES_EVERY = 20
 
 Row = tuple[int, int]  # partition and number
@@ -192,6 +193,16 @@ class Writer:
             except ClientError:
                 pass  # told
 
+    def rest(self) -> None:
+        """Wait for what was sent."""
+        try:
+            self.handle.call("flush", REST_S, REST_S)
+        except ClientError:
+            pass
+        else:
+            self.program.pause(REST_S)
+        self.tell_ended()
+
     def finish(self) -> None:
         """Everything ends: tell what did not."""
         try:
@@ -231,6 +242,10 @@ class TransactionWriter(Writer):
         self._steps += 1
         if self._steps % 20 == 0:
             self._look()
+
+    def rest(self) -> None:
+        """What it does otherwise: it waits for coordinators."""
+        self.step()
 
     def _transact(self) -> None:
         rows: list[Row] = []
@@ -278,7 +293,10 @@ def write(program: Program) -> None:
     """Until the program is stopped."""
     writer = (TransactionWriter if program.role.is_transactional else Writer)(program)
     while program.pause(PAUSE_S):
-        writer.step()
+        if program.resting:
+            writer.rest()
+        else:
+            writer.step()
         if program.mishap_due("fork"):
             forked(program, writer.handle, [("flush", 2.0, (2.0,)), ("close", 2.0, (2.0,))])
         if program.mishap_due("program ends"):

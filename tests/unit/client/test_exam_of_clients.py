@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 import pytest
-from fault.clients import checker, coverage, page
+from fault.clients import checker, conditions, coverage, page
 from fault.clients.faults import FAULTS
 from fault.clients.roles import ROLES
 from fault.clients.runner import COMMIT, NIGHT, Cell, Results, Wanted, summary
@@ -27,7 +27,8 @@ def test_every_public_method_is_met_by_a_role_or_says_why_not(kind):
     assert set(met) & set(not_met) == set()
     for roles in met.values():
         assert roles
-        assert all(ROLES[role].client == name for role in roles)
+        client = coverage.USED_BY.get(name, name)
+        assert all(ROLES[role].client == client for role in roles)
 
 
 @pytest.mark.parametrize("kind", coverage.SETTINGS)
@@ -93,6 +94,10 @@ def told(offset: int) -> dict[str, Any]:
     return {"what": "committed", "who": "a", "offsets": [(0, offset)]}
 
 
+def seen(offset: int) -> dict[str, Any]:
+    return {"what": "seen", "who": "", "offsets": [(0, offset)]}
+
+
 @pytest.mark.parametrize(
     ("events", "committed", "words"),
     [
@@ -105,6 +110,8 @@ def told(offset: int) -> dict[str, Any]:
         ([returned(*range(5))], {}, "never returned"),
         ([returned(*range(5))], {0: 7}, "committed 7"),
         ([returned(*range(10)), told(10)], {0: 8}, "told 10"),
+        ([returned(*range(5)), seen(5), returned(*range(5, 10))], {}, ""),
+        ([returned(*range(5)), seen(6), returned(*range(5, 10))], {}, "committed 6 of partition 0"),
     ],
 )
 def test_the_checker_of_readers(events, committed, words):
@@ -144,9 +151,24 @@ def test_the_checker_of_writers(role, lines, log, words):
     assert (words in " ".join(found)) if words else not found
 
 
+def test_what_only_a_leader_has_acknowledged_may_be_lost_with_it():
+    lost = writer(acked((11, 11)))
+
+    assert ROLES["acks-1 producer"].is_of_leaders and FAULTS["leader killed"].moves_leaders
+    assert not FAULTS["leader silent"].moves_leaders
+    assert checker.check_writer(ROLES["acks-1 producer"], lost, LOG, may_lose=True) == []
+    assert checker.check_writer(ROLES["acks-1 producer"], lost, LOG) != []
+
+
+def test_the_checker_of_copies():
+    assert checker.check_copies(LOG, {0: [*LOG[0][:5], *LOG[0][3:]]}) == []
+    assert "lost: 1" in checker.check_copies(LOG, {0: LOG[0][1:]})[0]
+    assert "another order" in checker.check_copies(LOG, {0: LOG[0][::-1]})[0]
+
+
 def test_the_checker_of_ends():
     end = {"what": "end", "over": 0.1, "longest": "poll", "threads": [], "warnings": []}
-    end["sockets"] = 0
+    end |= {"sockets": 0, "raised": []}
 
     assert checker.check_ends([end], False) == []
     assert checker.check_ends([], False) == ["the program did not come to its end"]
@@ -155,6 +177,7 @@ def test_the_checker_of_ends():
         ({"threads": ["kafka-producer"]}, "threads left"),
         ({"sockets": 2}, "2 sockets left"),
         ({"warnings": ["unclosed"]}, "warnings left"),
+        ({"raised": ["a thread: KeyError: 1"]}, "raised where nobody sees it"),
     ):
         assert words in checker.check_ends([{**end, **change}], False)[0]
     assert "3 futures" in checker.check_ends([{"what": "open", "count": 3}, end], False)[0]
@@ -198,3 +221,50 @@ def test_what_is_kept_counts_as_known_unless_a_later_run_says_otherwise(tmp_path
     known = Results(path, kept).known
 
     assert known == {Cell("admin", "fork"): "x", Cell("static", "fork"): ""}
+
+
+def test_the_checker_of_committed_offsets_that_were_seen():
+    assert checker.check_seen([seen(3), seen(3), seen(5)]) == []
+    assert "from 5 to 4" in checker.check_seen([seen(3), seen(5), seen(4), seen(6)])[0]
+
+
+# -- conditions
+
+
+def usage(*rows: tuple[float, float, float]) -> list[dict[str, Any]]:
+    """Time, processor time, memory."""
+    return [
+        {"what": "usage", "of": 1, "at": at, "cpu": cpu, "rss_mib": mib} for at, cpu, mib in rows
+    ]
+
+
+def test_a_program_that_waits_may_take_little_of_a_core():
+    lines = usage((8, 0.0, 50), (12, 5.0, 50), (20, 5.1, 50), (30, 5.3, 50), (40, 9.0, 50))
+
+    assert conditions.check_waiting(lines, 10, 31) == []
+    assert conditions.core_share(lines, 10, 31) == pytest.approx(0.3 / 18)
+    assert "of a core while waiting" in conditions.check_waiting(lines, 10, 41)[0]
+    assert conditions.check_waiting([], 10, 41) == ["it did not tell of its processor time"]
+
+
+def test_memory_must_be_steady_from_the_second_minute_of_a_failure_on():
+    steady = usage(*((at, 0.0, 60.0 if at < 40 else 80.0) for at in range(0, 600, 5)))
+    growing = usage(*((at, 0.0, 60.0 + at / 10) for at in range(0, 600, 5)))
+
+    assert conditions.check_memory(steady, 0, 600) == []
+    assert "grew by" in conditions.check_memory(growing, 0, 600)[0]
+    assert conditions.check_memory(steady, 0, 60) == ["it did not tell of its memory"]
+
+
+def test_an_error_must_say_which_broker_and_why():
+    def error(text: str, at: float = 1.0) -> dict[str, Any]:
+        return {"what": "error", "call": "flush", "error": text, "at": at}
+
+    good = error("Timeout: waited 5 s for metadata; last: 127.0.0.1:9092: no response")
+    bad = error("Timeout: waited 5 s for metadata")
+    failed = {"what": "failed", "rows": [[0, 1, "ConnectionLost: gone"]], "at": 1.0}
+
+    assert conditions.check_errors([good, error("RejectedError: no")], 0, 2) == []
+    assert "flush does not say who" in conditions.check_errors([bad, bad], 0, 2)[0]
+    assert conditions.check_errors([bad], 2, 3) == []
+    assert "send does not say who" in conditions.check_errors([failed], 0, 2)[0]
