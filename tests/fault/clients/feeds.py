@@ -127,7 +127,8 @@ class Topics:
         keys = [TopicPartition(name, n) for name, count in partitions.items() for n in range(count)]
         rows = self._admin.elect_leaders(ElectionType.PREFERRED, keys)  # within socket.timeout.ms
         for key, error in rows.result(30).items():
-            name = "NO_ERROR" if error is None else error.args[0].name()
+            found = error.args[0] if isinstance(error, KafkaException) else error
+            name = "NO_ERROR" if found is None else found.name()
             assert name in _ELECTED, f"{key.topic}-{key.partition}: {name}"
 
     def delete(self, name: str) -> None:
