@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Checks what ruff and import-linter cannot: sizes, who imports what, bare sleeps and the names of
-tests, names of other people's classes that ours take, and the Cython sources.
+tests, names of other people's classes that ours take, the Cython sources, and the pages.
 
 Prints one line for each finding and exits with 1 if there is any.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from kbroker.errors import ErrorCode
-from tools import cython_style, overshadowed
+from tools import cython_style, overshadowed, pages
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("kbroker", "perf", "tests", "tools")
@@ -127,6 +127,7 @@ def main() -> int:
     )
     codes = {code.name: int(code) for code in ErrorCode if code != ErrorCode.NONE}
     found += cython_style.findings(ROOT, codes)
+    found += pages.findings(ROOT)
     print("\n".join(found) or "style: nothing found")
     return 1 if found else 0
 

@@ -55,9 +55,19 @@ from kbroker.handlers import dispatch  # noqa: E402, F401  all handlers, for wha
 from kbroker.handlers.registry import announced  # noqa: E402
 from kbroker.metrics.catalog import API_WIDTH, METRICS  # noqa: E402
 from kbroker.protocol.api import ApiKey  # noqa: E402
-from perf.results_table import results_table  # noqa: E402
+from perf import results_pages  # noqa: E402
 from tools import layout_sources  # noqa: E402
 from tools.command_line_page import command_line  # noqa: E402
+
+# All settings of clients, by name.
+CLIENT_SETTINGS = {
+    *ADMIN_SETTINGS,
+    *CONSUMER_SETTINGS,
+    *OLD_PRODUCER_SETTINGS,
+    *PRODUCER_SETTINGS,
+    *SECURITY_SETTINGS,
+    *ZOOKEEPER_CONSUMER_SETTINGS,
+}
 
 _METRICS_HEAD = """\
 # Metrics
@@ -453,16 +463,42 @@ def _client_allowed(row: Setting) -> str:
     return f"from {row.low}" if no_bound else f"{row.low} to {row.high}"
 
 
-_TABLE_BEGINS = "<!-- table: written by tools/gen_docs.py from perf/results -->\n"
-_TABLE_ENDS = "<!-- end of table -->\n"
+def with_tables(name: str, **tables: Callable[[], str]) -> Callable[[], str]:
+    """What gives a page with its tables, each between two comments; the first has its name."""
+
+    def page() -> str:
+        text = (ROOT / name).read_text(encoding="utf-8")
+        for table, generate in tables.items():
+            begin, end = f"<!-- table: {table} -->\n", "<!-- end of table -->\n"
+            before, found, rest = text.partition(begin)
+            if not found:
+                raise LookupError(f"{name} has no place for the table {table}")
+            text = f"{before}{begin}\n{generate()}\n\n{end}{rest.partition(end)[2]}"
+        return text
+
+    return page
 
 
-def perf_readme() -> str:
-    """perf/README.md with the table of the newest results between its two marks."""
-    text = (ROOT / "perf" / "README.md").read_text(encoding="utf-8")
-    before, _, rest = text.partition(_TABLE_BEGINS)
-    _, _, after = rest.partition(_TABLE_ENDS)
-    return f"{before}{_TABLE_BEGINS}\n{results_table()}\n\n{_TABLE_ENDS}{after}"
+_DECISIONS_HEAD = """\
+# Decisions
+
+<!-- Written by tools/gen_docs.py from the titles of the pages. -->
+
+Choices that are hard to reverse: what was chosen, what was rejected, and what it costs. A page is
+right for its day; [architecture.md](../architecture.md) says how things are now.
+
+| | decision |
+| --- | --- |
+"""
+
+
+def decisions() -> str:
+    """docs/decisions/README.md: all of them by title."""
+    rows = []
+    for path in sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md")):
+        number, _, title = path.read_text("utf-8").partition("\n")[0].lstrip("# ").partition(": ")
+        rows.append(f"| {number} | [{title}]({path.name}) |")
+    return _DECISIONS_HEAD + "\n".join([*rows, ""])
 
 
 def error_codes() -> str:
@@ -491,6 +527,7 @@ DOCUMENTS: tuple[tuple[str, Callable[[], str]], ...] = (
     ("docs/command-line.md", command_line),
     ("docs/configuration.md", configuration),
     ("docs/consumer-settings.md", consumer_settings),
+    ("docs/decisions/README.md", decisions),
     ("docs/metrics.md", metrics),
     ("docs/old-producer-settings.md", old_producer_settings),
     ("docs/producer-settings.md", producer_settings),
@@ -500,7 +537,14 @@ DOCUMENTS: tuple[tuple[str, Callable[[], str]], ...] = (
     ("ext/kbroker/_ext/base/error_codes.pxd", error_codes),
     ("ext/kbroker/_ext/shared/layouts.pxd", layout_sources.declarations),
     ("ext/kbroker/_ext/shared/layouts.pyx", layout_sources.offsets_module),
-    ("perf/README.md", perf_readme),
+    (
+        "perf/README.md",
+        with_tables(
+            "perf/README.md", areas=results_pages.areas_table, missed=results_pages.missed_table
+        ),
+    ),
+    ("perf/figures.md", results_pages.figures_page),
+    ("README.md", with_tables("README.md", figures=results_pages.five_figures)),
 )
 
 

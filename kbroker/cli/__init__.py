@@ -1,1 +1,1 @@
-"""One module per command."""
+"""The programs behind the commands: brokers, verbs for people, Kafka's tools."""

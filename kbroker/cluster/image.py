@@ -1,7 +1,7 @@
 """The cluster image: brokers, topics and dynamic settings as one process sees them.
 
-The controller publishes it as JSON (docs/architecture.md); every process keeps its own copy. Topic
-and partition objects are never changed in place: a delta replaces them.
+The controller publishes it as JSON (docs/architecture/cluster.md); every process keeps its own
+copy. Topic and partition objects are never changed in place: a delta replaces them.
 """
 
 from __future__ import annotations

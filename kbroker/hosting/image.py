@@ -2,7 +2,8 @@
 
 Nothing here writes or sends. For io workers, a partition with a replica on this broker is as in the
 last LeaderAndIsr, and exists until its log is deleted. All other processes see it as in the last
-UpdateMetadata, with its slot. ``snapshot`` and ``delta`` are the JSON form (docs/architecture.md).
+UpdateMetadata, with its slot. ``snapshot`` and ``delta`` are the JSON form
+(docs/architecture/cluster.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the pages mention exists: files, packages, commands, make targets."""
+"""Links, commands and make targets of the pages, and the file map; tools/pages has the rest."""
 
 from __future__ import annotations
 
@@ -22,10 +22,7 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "perf/README.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
-ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-# Where a path on a page may start, and which suffix it may lack.
-STARTS = ("", "kbroker", "ext/kbroker", "ext/kbroker/_ext", "docs")
-ENDINGS = ("", ".py", ".pyx")
+FILE_MAP = (ROOT / "docs" / "architecture" / "file-map.md").read_text(encoding="utf-8")
 # What is called as a command could be, and is a file of a data directory.
 FILES = {BOOT_ID_NAME, CREATION_NOTE, INCARNATION_NAME, SUSPECT_PARTITIONS}
 
@@ -40,14 +37,6 @@ def heading_anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as generated from the text."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.M)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-def exists(path: str) -> bool:
-    return any(
-        any(ROOT.glob(f"{start}/{path}{ending}".lstrip("/")))
-        for start in STARTS
-        for ending in ENDINGS
-    )
 
 
 @each_page
@@ -72,18 +61,9 @@ def test_command_and_target_exist(page):
     assert set(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.M)) <= targets
 
 
-@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md", "docs/decisions"])
-def test_named_file_exists(page):
-    pages = [ROOT / page] if page.endswith(".md") else sorted((ROOT / page).glob("*.md"))
-
-    for text in (page.read_text(encoding="utf-8") for page in pages):
-        for path in re.findall(r"`([\w.]+(?:/[\w.*-]+)+)/?`", text):
-            assert exists(path), path
-
-
 def test_file_map_has_every_package_and_extension():
     packages = [path.parent.name for path in (ROOT / "kbroker").glob("*/__init__.py")]
     extensions = [path.stem for path in (ROOT / "ext").rglob("*.pyx")]
 
-    assert [name for name in packages if f"| `kbroker/{name}` |" not in ARCHITECTURE] == []
-    assert [name for name in extensions if f"`{name}`" not in ARCHITECTURE] == []
+    assert [name for name in packages if f"| `kbroker/{name}` |" not in FILE_MAP] == []
+    assert [name for name in extensions if f"`{name}`" not in FILE_MAP] == []

@@ -23,8 +23,9 @@ LISTENERS = (
     Key("listener.security.protocol.map", STRING,
         "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL", LOW,
         check=PROTOCOL_MAP,
-        doc="Security protocol of each listener name, as NAME:PROTOCOL pairs. Only PLAINTEXT is "
-            "built.",
+        doc=
+            "Security protocol of each listener name, as NAME:PROTOCOL pairs. A protocol is "
+            "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
         deviation="needs a restart to change"),
     Key("host.name", STRING, "", HIGH,
         doc=

@@ -100,8 +100,8 @@ TLS = (
 SASL = (
     Key("sasl.enabled.mechanisms", LIST, ("GSSAPI",), MEDIUM,
         doc=
-            "SASL mechanisms that clients may use: GSSAPI, PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and "
-            "OAUTHBEARER are built; a listener with any other is refused.",
+            "SASL mechanisms that clients may use, of GSSAPI, PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 "
+            "and OAUTHBEARER; a listener with any other is refused.",
         deviation="needs a restart to change"),
     Key("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", MEDIUM, dynamic=PER_BROKER,
         doc=

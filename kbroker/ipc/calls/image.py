@@ -31,7 +31,7 @@ class FeaturesDocument(TypedDict):
 
 
 class ImageDocument(TypedDict):
-    """A snapshot of the image, or a delta of it (docs/architecture.md, "The cluster image").
+    """A snapshot of the image, or a delta of it (docs/architecture/cluster.md).
 
     ``cluster.image`` reads what is below the names.
     """
