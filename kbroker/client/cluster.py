@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -92,6 +93,7 @@ class Cluster:
         # Told of each new connection, by the thread that made it.
         self.on_connected: Callable[[Connection], None] | None = None
         self._seeds = parse_addresses(self.bootstrap)
+        self._until: float | None = None  # see ``within``
         self._forget()
 
     @classmethod
@@ -157,8 +159,25 @@ class Cluster:
         self._idle.clear()
 
     def retry(self, what: str, deadline: float | None = None) -> Retry:
-        """deadline: in seconds, None for the cluster's own."""
-        return Retry(what, self.deadline if deadline is None else deadline)
+        """deadline: in seconds, None for the cluster's own. Raises Timeout after that of a block of
+        ``within``.
+        """
+        seconds = self.deadline if deadline is None else deadline
+        if self._until is not None:
+            left = self._until - Retry.clock()
+            if left <= 0:
+                raise Timeout(what, 0.0, "the requests before it took all the time of the call")
+            seconds = min(seconds, left)
+        return Retry(what, seconds)
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """What is done in the block takes so long at most, with all of its requests."""
+        self._until = Retry.clock() + seconds
+        try:
+            yield
+        finally:
+            self._until = None
 
     # -- connections
 

@@ -28,7 +28,8 @@ class Calls:
             if self._is_closed():
                 raise ClientClosed("the admin client is closed")
             self._cluster.deadline = self._seconds
-            return call(self._cluster, *args, **kwargs)
+            with self._cluster.within(self._seconds):
+                return call(self._cluster, *args, **kwargs)
 
     def _is_closed(self) -> bool:
         raise NotImplementedError

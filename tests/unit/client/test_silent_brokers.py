@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from support.fake_broker import FakeBroker
 
-from kbroker.client import admin, config_admin, partition_admin
+from kbroker.client import KafkaAdminClient, admin, config_admin, partition_admin
 from kbroker.client.cluster import GROUP, Cluster
 from kbroker.client.consumer.member_thread import Ask, End, MemberThread, Wait
-from kbroker.client.errors import ClientError, ConnectionLost, RejectedError
+from kbroker.client.errors import ClientError, ConnectionLost, RejectedError, Timeout
+from kbroker.client.retry import Retry
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsResponse
@@ -193,6 +194,25 @@ def test_client_metrics_are_listed_by_brokers_that_know_no_other_kind(pair, clus
     assert config_admin.list_resources(cluster, config_admin.CLIENT_METRICS) == ["mine"]
     with pytest.raises(ClientError, match="resource_types"):
         config_admin.list_resources(cluster, config_admin.TOPIC)
+
+
+def test_the_requests_of_an_admin_call_share_its_time(pair, monkeypatch):
+    """Some calls ask each broker, one after the other: each had the whole time to itself."""
+    now = [100.0]
+    monkeypatch.setattr(Retry, "clock", staticmethod(lambda: now[0]))
+    seconds: list[float] = []
+
+    def call(cluster: Cluster) -> None:
+        for what in ("first", "second", "third"):
+            seconds.append(cluster.retry(what).seconds)
+            now[0] += 5.0
+
+    with KafkaAdminClient(bootstrap_servers=pair.bootstrap, default_api_timeout_ms=8_000) as client:
+        with pytest.raises(Timeout, match="third"):
+            client._do(call)
+        client._do(lambda cluster: seconds.append(cluster.retry("of another call").seconds))
+
+    assert seconds == [8.0, 3.0, 8.0]
 
 
 class Member:
