@@ -1,6 +1,6 @@
-"""A connection to one of the addresses of a name, in the manner of RFC 8305: the next address is
-tried beside the ones before when those have not answered for a moment, so that a silent one costs
-that moment only.
+"""Addresses of brokers, and a connection to one of those that a name has, in the manner of RFC 8305:
+the next one is tried beside the ones before when those have not answered for a moment, so that a
+silent one costs that moment only.
 """
 
 from __future__ import annotations
@@ -12,8 +12,27 @@ import socket
 import time
 from typing import Any
 
+from kbroker.client.errors import SettingRefused
+
 # How long an address is tried alone (RFC 8305 section 5).
 _ALONE_S = 0.25
+
+
+def parse_addresses(text: str) -> list[tuple[str, int]]:
+    """``host:port,[::1]:port`` as pairs. Raises SettingRefused."""
+    found = []
+    for part in text.split(","):
+        address = part.strip().rpartition("://")[2]
+        if not address:
+            continue
+        host, separator, port = address.rpartition(":")
+        host = host.strip("[]")
+        if not separator or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise SettingRefused("bootstrap.servers", f"{part.strip()!r} is not host:port")
+        found.append((host, int(port)))
+    if not found:
+        raise SettingRefused("bootstrap.servers", "write host:port,host:port")
+    return found
 
 
 def connect(host: str, port: int, timeout: float) -> socket.socket:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from kbroker.client.addresses import parse_addresses
 from kbroker.client.connection import Connection
 from kbroker.client.errors import (
     ClientError,
@@ -580,23 +581,6 @@ def _topic_of(row: Any) -> Topic:
         for part in row.partitions
     }
     return Topic(row.name, row.topic_id, dict(sorted(partitions.items())), row.is_internal)
-
-
-def parse_addresses(text: str) -> list[tuple[str, int]]:
-    """``host:port,[::1]:port`` as pairs. Raises SettingRefused."""
-    found = []
-    for part in text.split(","):
-        address = part.strip().rpartition("://")[2]
-        if not address:
-            continue
-        host, separator, port = address.rpartition(":")
-        host = host.strip("[]")
-        if not separator or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise SettingRefused("bootstrap.servers", f"{part.strip()!r} is not host:port")
-        found.append((host, int(port)))
-    if not found:
-        raise SettingRefused("bootstrap.servers", "write host:port,host:port")
-    return found
 
 
 def _milliseconds(name: str, value: object) -> float:

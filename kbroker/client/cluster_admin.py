@@ -6,7 +6,8 @@ import socket
 import time
 from typing import Any, NamedTuple
 
-from kbroker.client.cluster import Cluster, parse_addresses
+from kbroker.client.addresses import parse_addresses
+from kbroker.client.cluster import Cluster
 from kbroker.client.connection import Connection
 from kbroker.client.controller_calls import check
 from kbroker.client.errors import ClientError, ConnectionLost, RejectedError

@@ -118,7 +118,7 @@ def pairs(texts: Sequence[str]) -> dict[str, str]:
 
 def check_bootstrap(text: str | None) -> None:
     """Raises WrongUse for what is no address."""
-    from kbroker.client.cluster import parse_addresses
+    from kbroker.client.addresses import parse_addresses
     from kbroker.client.errors import SettingRefused
 
     if not (text or "").strip():

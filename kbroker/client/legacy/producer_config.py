@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from kbroker.client.addresses import parse_addresses
 from kbroker.client.client_settings import (
     INT_MAX,
     LONG_MAX,
@@ -19,7 +20,6 @@ from kbroker.client.client_settings import (
     text,
     whole,
 )
-from kbroker.client.cluster import parse_addresses
 from kbroker.client.errors import SettingRefused
 from kbroker.client.legacy.encoders import EncoderOf
 from kbroker.client.legacy.partitioners import partition_function

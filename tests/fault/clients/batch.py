@@ -64,11 +64,11 @@ class Verdict(NamedTuple):
 class _Part:
     """A role with its topic and programs."""
 
-    def __init__(self, cell: Cell, group: str) -> None:
+    def __init__(self, cell: Cell, group: str, transactional_id: str) -> None:
         self.cell = cell
         self.role: Role = ROLES[cell.role]
         self.topic = f"exam-{os.getpid()}-{next(_numbers)}"
-        self.group = group
+        self.group, self.transactional_id = group, transactional_id
         self.partitions = PARTITIONS
         self.programs: list[Running] = []
         self.progress = Progress(self.role, self.programs)
@@ -103,7 +103,10 @@ class Batch:
         self._touch_coordinators()
         self._spread_coordinators()
         self._victim = self._choose_victim()
-        self._parts = [_Part(cell, self._group()) for cell in cells]
+        self._parts = [
+            _Part(cell, self._coordinated("coordinator"), self._coordinated("transactions"))
+            for cell in cells
+        ]
         self._reference = f"exam-{os.getpid()}-{next(_numbers)}"
         self._feeds: list[Feed] = []
         self._struck_at = self._healed_at = 0.0
@@ -146,18 +149,17 @@ class Batch:
             return controller
         return self._chance.choice([n for n in range(BROKERS) if n != controller])
 
-    def _group(self) -> str:
-        """Coordinated by the victim if that is the fault, else by another broker."""
+    def _coordinated(self, what: str) -> str:
+        """A name that the victim coordinates, if that is the fault, else another broker. what: of
+        INTERNAL.
+        """
         wanted = self._fault.victim == "coordinator"
-        leaders = [
-            {n: one.leader for n, one in self._stage.metadata(topic).partitions.items()}
-            for topic in INTERNAL.values()
-        ]
+        rows = self._stage.metadata(INTERNAL[what]).partitions
         for number in range(1000):
             name = f"exam-{os.getpid()}-{next(_numbers)}-{number}"
-            if all((of[_hash(name) % len(of)] == self._victim) == wanted for of in leaders):
+            if (rows[_hash(name) % len(rows)].leader == self._victim) == wanted:
                 return name
-        raise AssertionError(f"no group is coordinated as wanted: {leaders}")
+        raise AssertionError(f"none is coordinated as wanted: {rows}")
 
     def _replicas(self) -> list[list[int]]:
         """The victim leads the first partition where it is to be harmed as a leader, else none."""
@@ -203,7 +205,9 @@ class Batch:
             if part.role.does not in (READS, COPIES) or part.role.way == "to":
                 continue
             if part.role.settings.get("isolation_level") == "read_committed":
-                transactional = Feed(self._stage.bootstrap(), {part.topic: PARTITIONS}, part.group)
+                transactional = Feed(
+                    self._stage.bootstrap(), {part.topic: PARTITIONS}, part.transactional_id
+                )
                 self._feeds.append(transactional)
             else:
                 fed[part.topic] = PARTITIONS
@@ -221,7 +225,9 @@ class Batch:
             self._feeds.append(Feed(self._stage.side(), {part.topic: PARTITIONS}))
 
     def _plan(self, part: _Part, number: int) -> dict[str, Any]:
-        settings = {name: part.group for name in part.role.settings if name == "transactional_id"}
+        settings: dict[str, Any] = {}
+        if part.role.is_transactional:
+            settings["transactional_id"] = part.transactional_id
         name = f"{part.topic}-{number}"
         if "group_instance_id" in part.role.settings:
             settings["group_instance_id"] = name

@@ -7,7 +7,8 @@ import pickle
 import pytest
 
 from kbroker.client import errors, sasl
-from kbroker.client.cluster import Cluster, parse_addresses
+from kbroker.client.addresses import parse_addresses
+from kbroker.client.cluster import Cluster
 from kbroker.client.errors import SettingRefused
 from kbroker.client.security import Security
 
