@@ -1,6 +1,6 @@
-"""Addresses of brokers, and a connection to one of those that a name has, in the manner of RFC 8305:
-the next one is tried beside the ones before when those have not answered for a moment, so that a
-silent one costs that moment only.
+"""Addresses of brokers, and a connection to one of those that a name has, as RFC 8305 has it: the
+next one is tried beside the ones before when those have not answered for a moment, so that a silent
+one costs that moment only.
 """
 
 from __future__ import annotations
