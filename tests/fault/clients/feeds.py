@@ -7,6 +7,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import Consumer, ElectionType, KafkaException, Producer, TopicPartition
@@ -38,6 +39,7 @@ class Feed:
             config |= {"transactional.id": transactional, "transaction.timeout.ms": 60_000}
         self._transactional = bool(transactional)
         self._written: set[tuple[str, int]] = set()  # by the open transaction
+        self._config = config
         self._producer = Producer(config)
         self._stop = threading.Event()
         self._number = 0
@@ -49,13 +51,17 @@ class Feed:
             while not self._stop.wait(PAUSE_S):
                 self._write()
             return
-        self._producer.init_transactions(60)
+        begun = False
         while not self._stop.wait(PAUSE_S):
             try:
+                if not begun:
+                    self._producer.init_transactions(60)
+                    begun = True
                 self._transact()
             except KafkaException as error:
                 if error.args[0].fatal():
-                    raise
+                    # As the end of one whose topic was deleted before its first record arrived.
+                    self._producer, begun = Producer(self._config), False
 
     def _transact(self) -> None:
         self._written.clear()
@@ -99,7 +105,8 @@ class Feed:
     def close(self) -> None:
         self._stop.set()
         self._thread.join(90)
-        self._producer.flush(30)
+        with suppress(KafkaException):  # its last transaction
+            self._producer.flush(30)
 
 
 class Topics:
