@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -220,6 +221,7 @@ def main() -> int:
             results.known.pop(cell, None)
     seed = int(os.environ.get("KBROKER_FAULT_SEED") or time.time_ns() % (1 << 31))
     left = [cell for cell in cells if results.known.get(cell, "not run")]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # after the brokers
     try:
         if left:
             run(left, options.brokers, results, together=options.together, seed=seed)
