@@ -79,9 +79,13 @@ class AsyncHandle(Handle):
 
     def cancelled(self, name: str, *arguments: Any, **more: Any) -> Any:
         """Call it, and cancel the call after a moment; None, or its result if it was faster."""
+        return self.cancelled_work(name, lambda: getattr(self.client, name)(*arguments, **more))
+
+    def cancelled_work(self, name: str, begin: Callable[[], Any]) -> Any:
+        """The same of any coroutine. name: what it is told as."""
 
         async def work() -> Any:
-            task = asyncio.ensure_future(getattr(self.client, name)(*arguments, **more))
+            task = asyncio.ensure_future(begin())
             await asyncio.sleep(self._chance.choice((0, 0, 0.001, 0.01, 0.05)))
             for _ in range(self._cancels):
                 task.cancel()
@@ -92,7 +96,7 @@ class AsyncHandle(Handle):
                 return None
 
         began = time.monotonic()
-        found = self._told.call(f"{name}", 1.0, lambda: self.wait(work()))
+        found = self._told.call(name, 1.0, lambda: self.wait(work()))
         if time.monotonic() - began > 1:
             self._told.tell("slow cancel", call=name, seconds=time.monotonic() - began)
         return found

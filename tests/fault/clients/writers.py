@@ -237,7 +237,10 @@ class TransactionWriter(Writer):
                 self.program.pause(0.1)
                 return
         self._number += 1
-        self._transact()
+        if isinstance(self.handle, AsyncHandle) and self.handle.cancels:
+            self._transact_cancelled(self.handle)
+        else:
+            self._transact()
         self.tell_ended()
         self._steps += 1
         if self._steps % 20 == 0:
@@ -266,6 +269,25 @@ class TransactionWriter(Writer):
             self._replace()
         self.told.tell("transaction", rows=rows, outcome=outcome)
 
+    def _transact_cancelled(self, handle: AsyncHandle) -> None:
+        """A block of ``transaction`` that is cancelled somewhere; the next one begins after it."""
+        rows = self._rows()
+
+        async def work() -> bool:
+            async with handle.client.transaction() as producer:
+                for row in rows:
+                    sent = await producer.send(
+                        self.program.topic, self.value(row), partition=row[0]
+                    )
+                    sent.add_done_callback(lambda future: future.cancelled() or future.exception())
+            return True
+
+        try:
+            done = handle.cancelled_work("transaction", work)
+        except ClientError:
+            done = False  # told
+        self.told.tell("transaction", rows=rows, outcome="committed" if done else "unknown")
+
     def _offsets(self) -> tuple[float, Any, str]:
         return self._block_s, {(self.program.topic, 0): self._steps}, self.program.group
 
@@ -281,7 +303,9 @@ class TransactionWriter(Writer):
         return True
 
     def _replace(self) -> None:
-        """A new client: this one can do no more."""
+        """A new client: this one can do no more, which no cancel is a reason for."""
+        if self.program.mishap in ("one cancel", "two cancels"):
+            self.told.tell("broke", error="after a cancel, the producer could do no more")
         self.close()
         self.handle.end()
         self.handle = self._made()
