@@ -17,6 +17,8 @@ WARM_S = 90.0
 GROWTH_MIB = 12.0
 # What says that somebody could not be reached must say who, and why.
 _OF_BROKERS = ("Timeout", "UnreachableError", "ConnectionLost", "BufferExhausted")
+# In less than a second nobody knows yet who is silent.
+_AT_ONCE = re.compile(r"waited 0(\.\d+)? s")
 _ADDRESS = re.compile(r"\w[\w.-]*:\d{2,5}\b")
 
 
@@ -69,7 +71,9 @@ def check_errors(lines: Iterable[Event], since: float, until: float) -> list[str
     for one in lines:
         if since <= one["at"] <= until:
             for call, text in _texts(one):
-                if text.startswith(_OF_BROKERS) and not _ADDRESS.search(text):
+                if text.startswith(_OF_BROKERS) and not (
+                    _ADDRESS.search(text) or _AT_ONCE.search(text)
+                ):
                     found.setdefault(call, f"{call} does not say who: {text}")
     return list(found.values())
 

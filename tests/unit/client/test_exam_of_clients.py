@@ -11,7 +11,16 @@ import pytest
 from fault.clients import checker, conditions, coverage, page
 from fault.clients.faults import FAULTS
 from fault.clients.roles import ROLES
-from fault.clients.runner import COMMIT, NIGHT, Cell, Results, Wanted, summary
+from fault.clients.runner import (
+    COMMIT,
+    NIGHT,
+    SECURED,
+    SECURED_ROLES,
+    Cell,
+    Results,
+    Wanted,
+    summary,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -54,6 +63,24 @@ def test_every_role_meets_every_fault_that_fits_at_release():
     assert set(COMMIT) | set(NIGHT) <= set(FAULTS)
     for fault, roles in COMMIT.items():
         assert all(FAULTS[fault].fits(ROLES[role]) for role in roles)
+
+
+def test_cells_are_those_that_the_brokers_can_serve():
+    def cells(brokers: str) -> set[Cell]:
+        return set(Wanted("night", [], []).cells(brokers))
+
+    everything = cells("kbroker")
+    roles = {cell.role for cell in everything}
+
+    assert {"0.8 group", "consumer protocol", "spark", "kbroker mirror"} <= roles
+    assert "consumer protocol" not in {cell.role for cell in cells("kafka-2.7.2")}
+    assert "0.8 group" not in {cell.role for cell in cells("kraft-3.9")}
+    secured = cells("kbroker-sasl-ssl")
+    assert {cell.role for cell in secured} == set(SECURED_ROLES)
+    assert {cell.fault for cell in secured} == set(SECURED)
+    # What is encrypted cannot be answered with errors.
+    named = Wanted("night", ["admin"], ["leader errors"])
+    assert named.cells("kbroker") != [] and named.cells("kbroker-sasl-ssl") == []
 
 
 def test_results_are_found_again_and_the_summary_names_what_is_open(tmp_path):
@@ -264,7 +291,9 @@ def test_an_error_must_say_which_broker_and_why():
     bad = error("Timeout: waited 5 s for metadata")
     failed = {"what": "failed", "rows": [[0, 1, "ConnectionLost: gone"]], "at": 1.0}
 
-    assert conditions.check_errors([good, error("RejectedError: no")], 0, 2) == []
+    soon = error("Timeout: waited 0.5 s for acknowledgements")
+
+    assert conditions.check_errors([good, error("RejectedError: no"), soon], 0, 2) == []
     assert "flush does not say who" in conditions.check_errors([bad, bad], 0, 2)[0]
     assert conditions.check_errors([bad], 2, 3) == []
     assert "send does not say who" in conditions.check_errors([failed], 0, 2)[0]
