@@ -157,7 +157,7 @@ class Batch:
         rows = self._stage.metadata(INTERNAL[what]).partitions
         for number in range(1000):
             name = f"exam-{os.getpid()}-{next(_numbers)}-{number}"
-            if (rows[_hash(name) % len(rows)].leader == self._victim) == wanted:
+            if (rows[coordinating_partition(name, len(rows))].leader == self._victim) == wanted:
                 return name
         raise AssertionError(f"none is coordinated as wanted: {rows}")
 
@@ -470,9 +470,9 @@ def _text(seconds: dict[int, float]) -> str:
     return "/".join(first + ([f"{max(others):.1f}"] if others else []))
 
 
-def _hash(name: str) -> int:
-    """Which partition of the coordinators' topics has a name: Java's hash."""
+def coordinating_partition(name: str, count: int) -> int:
+    """Which partition of a topic of coordinators has a name: by Java's hash, without its sign."""
     found = 0
     for one in name.encode():
         found = (found * 31 + one) & 0xFFFFFFFF
-    return found & 0x7FFFFFFF
+    return min(found, (1 << 32) - found) % count

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from fault.clients import checker, conditions, coverage, page
+from fault.clients.batch import coordinating_partition
 from fault.clients.faults import FAULTS
 from fault.clients.roles import ROLES
 from fault.clients.runner import (
@@ -21,6 +22,8 @@ from fault.clients.runner import (
     Wanted,
     summary,
 )
+
+from kbroker.coordinator.partitioner import coordinator_partition
 
 pytestmark = pytest.mark.unit
 
@@ -101,6 +104,12 @@ def test_results_are_found_again_and_the_summary_names_what_is_open(tmp_path):
         "failed: static × nothing: lost",
         "not run: static × fork",
     ]
+
+
+def test_a_coordinator_is_harmed_by_who_has_the_name():
+    """A hash without its sign, also one below zero: else every other cell harms nobody."""
+    for name in [f"exam-{n}" for n in range(200)]:
+        assert coordinating_partition(name, 6) == coordinator_partition(name, 6)
 
 
 # -- the checker
