@@ -120,6 +120,7 @@ class Cluster:
 
     def _forget(self) -> None:
         self._pid = os.getpid()
+        self.asked = ""  # the address of whom was asked last, for errors; read by any thread
         self._addresses: dict[int, tuple[str, int]] = {}
         self._connections: dict[int, Connection] = {}
         self._idle: dict[int, list[Connection]] = {}
@@ -190,12 +191,14 @@ class Cluster:
         if self._pid != os.getpid():
             self._forget()  # connections of another process: its requests are on them
         self._note_failures()
-        if node is None:
-            return self._any_connection(retry)
+        made = self._any_connection(retry) if node is None else self._shared_connection(node, retry)
+        retry.asked = self.asked = made.address
+        return made
+
+    def _shared_connection(self, node: int, retry: Retry) -> Connection:
         made = self._connections.get(node)
-        if made is not None and self._usable(made):
-            return made
-        made = self._connections[node] = self.connect(node, retry)
+        if made is None or not self._usable(made):
+            made = self._connections[node] = self.connect(node, retry)
         return made
 
     def attempt(self, retry: Retry) -> float:
@@ -266,6 +269,7 @@ class Cluster:
 
     def _connect(self, address: tuple[str, int], retry: Retry) -> Connection:
         deadline = min(retry.attempt(self.connect_timeout), retry.step(self.request_timeout))
+        self.asked = f"{address[0]}:{address[1]}"
         try:
             made = Connection(*address, self.security, client_id=self.client_id, deadline=deadline)
         except (ConnectionLost, Timeout):

@@ -6,7 +6,7 @@ import random
 import time
 from typing import TYPE_CHECKING
 
-from kbroker.client.errors import ClientError, Timeout, UnreachableError
+from kbroker.client.errors import ClientError, RejectedError, Timeout, UnreachableError
 
 if TYPE_CHECKING:
     from kbroker.logcontext import RateLimit
@@ -42,6 +42,7 @@ class Retry:
         self.seconds = seconds
         self.deadline = self.clock() + seconds
         self.attempts = 0
+        self.asked = ""  # the address of whom was asked last
         self._pause_s = FIRST_PAUSE_S
         self._pause_max_s = min(PAUSE_MAX_S, seconds / PAUSES_AT_LEAST)
         self._last: Exception | None = None
@@ -83,6 +84,8 @@ class Retry:
                 tried = _both(earlier, error)
                 raise UnreachableError(tried, self.seconds) from error
             last = f"{earlier}, then {error}" if earlier is not None else str(error)
+            if isinstance(error, RejectedError) and self.asked:
+                last += f" (by {self.asked})"
             raise Timeout(self.what, self.seconds, last) from error
         self._maybe_tell(error)
         self.sleep(pause_s)

@@ -273,7 +273,7 @@ class Core:
             self._check_woken()
             left = deadline - self._clock()
             if left <= 0:
-                raise Timeout(what, timeout)
+                raise Timeout(what, timeout, call.doing())
             self.inbox.wait(left)
             self.inbox.take()
         if call.error is not None:

@@ -75,11 +75,14 @@ class Inbox:
 
 
 class Call:
-    """A call that runs in a lane. done: it has ended, with ``result`` or ``error``."""
+    """A call that runs in a lane. done: it has ended, with ``result`` or ``error``. doing: tells
+    what the lane does now, this call or one before it, and whom it has asked.
+    """
 
-    __slots__ = ("done", "error", "result")
+    __slots__ = ("doing", "done", "error", "result")
 
-    def __init__(self) -> None:
+    def __init__(self, doing: Callable[[], str] = str) -> None:
+        self.doing = doing
         self.done = False
         self.result: Any = None
         self.error: Exception | None = None
@@ -97,6 +100,11 @@ class Lane:
         self._inbox = inbox
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._now = ""  # what the thread does
+
+    def _doing(self) -> str:
+        """Any thread."""
+        return f"{self._now}, asked of {self._cluster.asked}" if self._cluster.asked else ""
 
     def run(
         self,
@@ -111,10 +119,11 @@ class Lane:
         what: what it is for, in words. then: gets its result or its error, in the thread that
         polls.
         """
-        made = Call()
+        made = Call(self._doing)
         deadline = time.monotonic() + seconds
 
         def body() -> None:
+            self._now = what
             try:
                 left = deadline - time.monotonic()
                 if left <= 0 < seconds:

@@ -12,6 +12,7 @@ from support.fake_broker import FakeBroker
 
 from kbroker.client import KafkaAdminClient, admin, config_admin, partition_admin
 from kbroker.client.cluster import GROUP, Cluster
+from kbroker.client.consumer.lanes import Inbox, Lane
 from kbroker.client.consumer.member_thread import Ask, End, MemberThread, Wait
 from kbroker.client.errors import ClientError, ConnectionLost, RejectedError, Timeout
 from kbroker.client.retry import Retry
@@ -213,6 +214,36 @@ def test_the_requests_of_an_admin_call_share_its_time(pair, monkeypatch):
         client._do(lambda cluster: seconds.append(cluster.retry("of another call").seconds))
 
     assert seconds == [8.0, 3.0, 8.0]
+
+
+def test_the_error_of_a_call_names_who_has_refused_it_to_the_last(pair, cluster):
+    request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+    with pytest.raises(Timeout, match=f"COORDINATOR_LOAD.*by {pair.brokers[0].bootstrap}"):
+        cluster.call_coordinator(
+            "g",
+            GROUP,
+            request,
+            lambda response: int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+            what="a heartbeat",
+            deadline=0.1,
+        )
+
+
+def test_a_call_behind_another_one_tells_what_that_waits_for(pair, cluster):
+    pair.silent = {0, 1}
+    inbox = Inbox()
+    lane = Lane("lane", cluster, inbox)
+    first = lane.run(lambda cluster, seconds: heartbeat(cluster, seconds), "a heartbeat", 10.0)
+    second = lane.run(lambda cluster, seconds: None, "it", 10.0)
+
+    wait_until(lambda: "127.0.0.1" in second.doing(), 10, "it is asked")
+    assert second.doing().startswith("a heartbeat, asked of 127.0.0.1:")
+    assert not first.done
+    pair.silent = set()
+    pair.released.set()
+    wait_until(lambda: second.done, 20, "both have ended")
+    lane.close(5.0)
+    inbox.close()
 
 
 class Member:
