@@ -316,9 +316,7 @@ class BatchProducer(FlushedAtEnd):
         self._partitions.clear()
         self._unacknowledged_bytes = 0
         if self._error is None:
-            self._error = RejectedError(
-                ErrorCode.INVALID_REQUEST, "the producer", "the producer is closed"
-            )
+            self._error = ClientClosed("the producer is closed")
 
     def _drop_connections(self) -> None:
         for leader, node in self._nodes.items():

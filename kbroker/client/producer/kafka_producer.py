@@ -112,7 +112,7 @@ class KafkaProducer:
         )
         cluster_of.connected = self._monitoring.connected
         self._working = Working(
-            self._pool, self._sender, self._identity, self._monitoring, self._metrics,
+            found, self._pool, self._sender, self._identity, self._monitoring, self._metrics,
             self._interceptors,
         )  # fmt: skip
         self._transaction_records = 0
@@ -384,7 +384,8 @@ class KafkaProducer:
         return self._monitoring.address
 
     def close(self, timeout: float | None = None) -> None:
-        """Send what is buffered, within ``timeout`` seconds, and end; what is left then fails.
+        """Send what is buffered, within ``timeout`` seconds, and end; what is left then fails, with
+        ClientClosed. A transaction that is open is aborted.
 
         May be called again. None: no limit but ``delivery.timeout.ms``; a callback's call does not
         wait.

@@ -21,7 +21,7 @@ from kbroker.client.connection import Connection
 from kbroker.client.errors import ClientClosed, ClientError
 from kbroker.client.monitoring.monitoring import Monitoring
 from kbroker.client.producer import at_exit
-from kbroker.client.producer.identity import Identity
+from kbroker.client.producer.identity import BROKEN, OPEN, Identity
 from kbroker.client.producer.producer_metrics import ProducerMetrics
 from kbroker.client.producer.sender import Sender
 
@@ -87,6 +87,7 @@ class Working:
 
     def __init__(
         self,
+        settings: Settings,
         pool: Appender,
         sender: Sender,
         identity: Identity,
@@ -97,14 +98,23 @@ class Working:
         self._pool, self._sender, self._identity = pool, sender, identity
         self._monitoring, self._metrics = monitoring, metrics
         self._interceptors = interceptors
+        self._block_s: float = settings["max.block.ms"] / 1000
         self.pid = os.getpid()
 
     def close(self, timeout: float | None) -> None:
-        """Send what is buffered, within ``timeout`` seconds, and end; what is left then fails."""
+        """Send what is buffered, within ``timeout`` seconds, and end; what is left then fails.
+
+        COMPAT: as in Java, an open transaction is aborted, unless there is no time.
+        """
         deadline = None if timeout is None else time.monotonic() + timeout
         self._pool.close(ClientClosed("the producer is closed"))
         if (timeout is None or timeout > 0) and not self._sender.is_current:
+            is_open = self._identity.state in (OPEN, BROKEN)
+            self._sender.aborting = is_open
+            self._pool.wake()
             self._pool.flush(float("inf") if timeout is None else timeout)
+            if is_open:
+                self._abort(deadline)
         self._sender.stop(_STOP_S)
         self._identity.close()
         left = None if deadline is None else deadline - time.monotonic()
@@ -113,6 +123,15 @@ class Working:
         for interceptor in self._interceptors:
             if hasattr(interceptor, "close"):
                 interceptor.close()
+
+    def _abort(self, deadline: float | None) -> None:
+        """Otherwise readers of committed records would stand there until it times out."""
+        left = self._block_s if deadline is None else deadline - time.monotonic()
+        self._identity.told = True
+        try:
+            self._identity.abort(min(left, self._block_s), sure=not self._sender.unsure)
+        except ClientError as error:
+            logger.warning("the open transaction is left to its timeout: %s", error)
 
 
 class _Dropped:

@@ -37,25 +37,48 @@ def replicas_of(admin: KafkaAdminClient, topics: Iterable[str] | None = None) ->
 
 def hand_over(admin: KafkaAdminClient, old: int, new: int) -> None:
     """Let a broker have all replicas of another one, and lead where that was to lead."""
-    moved = {
-        key: [new if node == old else node for node in nodes]
-        for key, nodes in replicas_of(admin).items()
-        if old in nodes
-    }
+    moved: Replicas = {}
+
+    def known() -> bool:
+        with _again():
+            found = replicas_of(admin)
+        moved.update(
+            {
+                key: [new if node == old else node for node in nodes]
+                for key, nodes in found.items()
+                if old in nodes
+            }
+        )
+        return True
+
+    wait_until(known, MOVED_S, "replicas are known")
     if not moved:
         return
 
     def begun() -> bool:
-        errors = [error for error in admin.alter_partition_reassignments(moved).values() if error]
+        with _again():
+            found = admin.alter_partition_reassignments(moved)
+        errors = [error for error in found.values() if error]
         assert not errors, str(errors[0])
         return True
 
     def done() -> bool:
-        return not admin.list_partition_reassignments(list(moved))
+        with _again():
+            return not admin.list_partition_reassignments(list(moved))
 
     wait_until(begun, MOVED_S, "a broker takes over")
     wait_until(done, MOVED_S, f"replicas move from {old} to {new}")
-    admin.elect_leaders(list(moved))
+    with suppress(ClientError):  # they are balanced later
+        admin.elect_leaders(list(moved))
+
+
+@contextmanager
+def _again() -> Iterator[None]:
+    """In a condition of ``wait_until``: a machine may be too busy for an answer."""
+    try:
+        yield
+    except ClientError as error:
+        raise AssertionError(str(error)) from error
 
 
 def turn(admin: KafkaAdminClient, topics: Iterable[str]) -> None:

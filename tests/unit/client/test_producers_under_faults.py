@@ -18,7 +18,7 @@ from support.scripted_produce import Scripted, producer
 from kbroker.client import KafkaConsumer, KafkaProducer
 from kbroker.client.aio import AsyncKafkaProducer
 from kbroker.client.cluster import Cluster
-from kbroker.client.errors import Timeout, UnsupportedHost
+from kbroker.client.errors import ClientClosed, Timeout, UnsupportedHost
 from kbroker.client.produce import BatchProducer
 from kbroker.client.producer import at_exit
 from kbroker.errors import ErrorCode
@@ -127,6 +127,47 @@ def test_a_closed_producer_is_dropped_without_a_word(broker):
         del made
         gc.collect()
     assert threads_of("dropped") == []
+
+
+def test_a_closed_wire_producer_says_that_it_is_closed(broker):
+    with BatchProducer(Cluster(broker.bootstrap)) as made:
+        pass
+    with pytest.raises(ClientClosed):
+        made.flush()
+
+
+@pytest.mark.parametrize("end", ["close", "drop"])
+def test_an_open_transaction_is_aborted_at_the_end(broker, end):
+    """Readers of committed records would stand there for a minute."""
+    ends: list[bool] = []
+
+    def ended(request: Any, state: Any) -> EndTxnResponse:
+        ends.append(request.committed)
+        return EndTxnResponse()
+
+    broker.answers[ApiKey.END_TXN] = ended
+    made = producer(broker, transactional_id="x")
+    made.init_transactions(WAIT_S)
+    made.begin_transaction()
+    made.send("t", b"x").result(WAIT_S)
+    if end == "close":
+        made.close()
+    else:
+        with pytest.warns(ResourceWarning, match="was not closed"):
+            del made
+            gc.collect()
+    wait_until(lambda: ends == [False], WAIT_S)
+
+
+def test_an_open_transaction_is_left_where_close_may_not_wait(broker):
+    ends: list[Any] = []
+    broker.answers[ApiKey.END_TXN] = lambda request, state: ends.append(request)
+    made = producer(broker, transactional_id="x")
+    made.init_transactions(WAIT_S)
+    made.begin_transaction()
+    made.send("t", b"x").result(WAIT_S)
+    made.close(0)
+    assert ends == []
 
 
 # -- silence
