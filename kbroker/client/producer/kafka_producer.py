@@ -353,7 +353,7 @@ class KafkaProducer:
         seconds = float("inf") if timeout is None else timeout
         began = time.monotonic()
         if not self._pool.flush(seconds):
-            raise Timeout("acknowledgements of all records", seconds, self._sender.trouble())
+            raise Timeout("acknowledgements of all records", seconds, self._sender.waits_for())
         if not self._sender.settle(max(seconds - (time.monotonic() - began), 0.0)):
             raise Timeout("callbacks of all records", seconds)
 

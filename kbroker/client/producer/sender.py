@@ -188,6 +188,14 @@ class Sender:
         ]
         return found[0] if found else self.metadata.trouble()
 
+    def waits_for(self) -> str:
+        """What keeps them, or at least who has them."""
+        found = self.trouble()
+        if found or not self._links:
+            return found
+        links = list(self._links.values())
+        return f"sent to {', '.join(link.address for link in links)}"
+
     def set_producer(self, producer_id: int, epoch: int) -> None:
         """The id and epoch of what is sent from now on."""
         self._identity = producer_id, epoch
