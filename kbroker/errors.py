@@ -258,6 +258,14 @@ class ErrorCode(int, metaclass=_Table):
     )
 
 
+def known_code(number: int) -> ErrorCode:
+    """The error code that a broker has sent; UNKNOWN_SERVER_ERROR if it is newer than ours."""
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
 # BOUND: characters of a text for a client. It may repeat the client's data, and a string on the
 # wire has at most 32,767 bytes.
 MESSAGE_CHARS_MAX = 2_000

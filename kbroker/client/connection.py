@@ -11,9 +11,8 @@ into; ``receive(into=...)`` lets the caller own and reuse that buffer.
 from __future__ import annotations
 
 import socket
-import struct
 import time
-from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -28,35 +27,25 @@ from kbroker.client.errors import (
 )
 from kbroker.errors import ErrorCode
 from kbroker.protocol import codec
-from kbroker.protocol.api import ApiKey, response_class
-from kbroker.protocol.header import decode_response_header, encode_request_header
+from kbroker.protocol.api import ApiKey
 from kbroker.protocol.message import Message
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kbroker.protocol.primitives import NotInVersion
+from kbroker.wire import blocking
+from kbroker.wire.stream import (
+    FIRST_FRAME_BYTES_MAX,
+    FRAME_BYTES_MAX,
+    Malformed,
+    Part,
+    Pending,
+    Stream,
+)
 
 if TYPE_CHECKING:
     from kbroker.client.security import Security
 
-_SIZE = struct.Struct(">i")
 _SOFTWARE_NAME = "kbroker-client"
 _SOFTWARE_VERSION = "0.1.0"
-# BOUND: no response may be larger. A fetch returns at most what was requested, or one batch.
-FRAME_BYTES_MAX = (1 << 31) - 1
-# BOUND: responses before a fetch is negotiated, and those of a stranger on a wrong port ("HTTP" is
-# a length of 1.2 GB), stay below this.
-_FIRST_FRAME_BYTES_MAX = 1 << 20
-# WIRE: how a response begins where a request of Kafka, in plaintext, is not understood.
-_SPOKEN = {
-    # An alert of TLS 1.x.
-    b"\x15\x03": "the listener speaks TLS: set security.protocol to SSL or SASL_SSL",
-    b"HTTP": "a web server, or a proxy, responds; is this the port of a broker?",
-}
-# BOUND: the allocation for a frame before any of its bytes have arrived.
-_PIECE_BYTES = 16 << 20
-# The part of a frame that must have arrived before the receiver is woken.
-_WAKE_BYTES = 256 << 10
-# Encoded raw requests are sent as this many views at most per call.
-_SEND_PARTS_MAX = 64
 
 # The newest version that this client sends, if it is not the codec's newest.
 _VERSION_MAX = {
@@ -65,20 +54,6 @@ _VERSION_MAX = {
     ApiKey.OFFSET_COMMIT: 9,  # 10 names topics by id
     ApiKey.OFFSET_FETCH: 7,  # from 8 on several groups
 }
-
-
-class Pending:
-    """A request in flight."""
-
-    __slots__ = ("api_key", "correlation_id", "expects_response", "version")
-
-    def __init__(
-        self, api_key: int, version: int, correlation_id: int, expects_response: bool
-    ) -> None:
-        self.api_key = api_key
-        self.version = version
-        self.correlation_id = correlation_id
-        self.expects_response = expects_response  # False: acks=0, there will be no response
 
 
 class Connection:
@@ -101,35 +76,35 @@ class Connection:
     ) -> None:
         self.host, self.port = host, port
         self.address = f"{host}:{port}"
-        self.client_id = client_id
         self.versions: dict[int, tuple[int, int]] = {}
         self.finalized_features: dict[str, int] = {}
         self.used_at = time.monotonic()
         self.failed = False  # it was closed because of an error
-        self._waiting: deque[Pending] = deque()
-        self._next_id = 0
-        self._frame_bytes_max = _FIRST_FRAME_BYTES_MAX
+        self.stream = self._make_stream(client_id)
         self._reauthenticate_at: float | None = None
         self._security = security
         self._is_tls = security is not None and security.uses_tls
-        self._wakes_at: int | None = None  # None: for each packet
+        self._wakes = blocking.Wakes(None)  # for each packet
         self._receive_buffer_bytes = receive_buffer_bytes
         self._socket = self._connect(host, port, deadline)
         try:
             if security is not None:
                 self._socket = security.wrap(self._socket, host, self.address, deadline)
-            # The size of a TLS record on the wire is unknown here.
-            self._wakes_at = None if self._is_tls else 1
+            self._wakes = blocking.Wakes(None if self._is_tls else self._socket)
             self._negotiate(deadline)
             if security is not None and security.mechanism is not None:
                 lifetime_s = security.authenticate(self, deadline)
-                if lifetime_s:
-                    # Before the broker would close the connection (KIP-368).
-                    self._reauthenticate_at = time.monotonic() + 0.85 * lifetime_s
-            self._frame_bytes_max = FRAME_BYTES_MAX
+                renewal_s = security.renewal_s(lifetime_s)
+                if renewal_s is not None:
+                    self._reauthenticate_at = time.monotonic() + renewal_s
+            self.stream.frame_bytes_max = FRAME_BYTES_MAX
         except BaseException:
             self.close()
             raise
+
+    @staticmethod
+    def _make_stream(client_id: str) -> Stream:
+        return Stream(client_id, FIRST_FRAME_BYTES_MAX)
 
     # -- life
 
@@ -152,7 +127,7 @@ class Connection:
         made = getattr(self, "_socket", None)
         if made is not None:
             made.close()
-        self._waiting.clear()
+        self.stream.reset()
 
     def interrupt(self) -> None:
         """Let the thread that waits for a response fail. Any thread."""
@@ -170,19 +145,18 @@ class Connection:
 
     @property
     def in_flight(self) -> int:
-        return len(self._waiting)
+        return self.stream.in_flight
 
     def fileno(self) -> int:
         """For polling, which tells the first byte of a response; -1 once it is closed."""
         if not self.closed:
-            self._wake_at(1)
+            self._wakes.at(1)
         return self._socket.fileno()
 
     def take_socket(self) -> socket.socket:
         """Its socket, for a caller who sends and receives by himself from now on."""
-        assert not self._waiting, "a response would be taken for another one"
-        if self._wakes_at is not None:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+        assert not self.in_flight, "a response would be taken for another one"
+        self._wakes.at(1)
         return self._socket
 
     # -- versions
@@ -215,9 +189,9 @@ class Connection:
         body = self._receive_body(pending, deadline, None)
         # A broker that does not support the version responds in version 0, which starts with the
         # error code.
-        if len(body) >= 2 and body[:2] != b"\0\0":
-            version = 0
-        response: ApiVersionsResponse = self._decoded(ApiVersionsResponse, version, body)
+        if len(body) >= 2 and any(body[:2]):
+            pending = pending._replace(version=0)
+        response: ApiVersionsResponse = self._decoded(pending, body)
         return response
 
     def version_of(self, api_key: int, at_most: int | None = None) -> int:
@@ -251,7 +225,7 @@ class Connection:
         into: bytearray | None = None,
     ) -> Any:
         """Send a request and receive its response. No other request may be in flight."""
-        assert not self._waiting, "responses must arrive in the order of their requests"
+        assert not self.in_flight, "responses must arrive in the order of their requests"
         return self.receive(self.send(request, deadline, at_most=at_most), deadline, into=into)
 
     def send(
@@ -279,120 +253,48 @@ class Connection:
 
         into: grown as needed, then holds the frame; the response's records are views into it.
         """
-        body = self._receive_body(pending, deadline, into)
-        return self._decoded(response_class(pending.api_key), pending.version, body)
+        return self._decoded(pending, self._receive_body(pending, deadline, into))
 
     def _send_frame(
         self,
         api_key: int,
         version: int,
-        parts: list[Any],
+        body: Sequence[Part],
         deadline: float,
         *,
         expects_response: bool = True,
     ) -> Pending:
-        self._next_id = (self._next_id + 1) & 0x7FFFFFFF
-        header = encode_request_header(api_key, version, self._next_id, self.client_id)
-        size = len(header) + sum(map(len, parts))
+        stream = self.stream
+        pending, parts = stream.request(api_key, version, body, expects_response=expects_response)
         try:
-            self._send([_SIZE.pack(size) + header, *parts], deadline)
+            blocking.send(self._socket, parts, deadline, is_tls=self._is_tls)
         except OSError as error:
-            raise self._lost(error, "sending a request", deadline) from error
+            raise self._lost(error, "sending a request") from error
         self.used_at = time.monotonic()
-        pending = Pending(api_key, version, self._next_id, expects_response)
-        if expects_response:
-            self._waiting.append(pending)
         return pending
-
-    def _send(self, parts: list[Any], deadline: float) -> None:
-        if self._is_tls or sum(map(len, parts)) < 4096:
-            self._socket.settimeout(self._left(deadline, "sending a request"))
-            self._socket.sendall(b"".join(parts))
-            return
-        views = deque(memoryview(part) for part in parts if len(part))
-        while views:
-            self._socket.settimeout(self._left(deadline, "sending a request"))
-            sent = self._socket.sendmsg([views[n] for n in range(min(len(views), _SEND_PARTS_MAX))])
-            while views and sent >= len(views[0]):
-                sent -= len(views.popleft())
-            if sent:
-                views[0] = views[0][sent:]
 
     def _receive_body(
         self, pending: Pending, deadline: float, into: bytearray | None
-    ) -> bytes | memoryview:
-        expected = self._waiting.popleft()
-        assert expected is pending, "responses must arrive in the order of their requests"
-        what = f"the response to {ApiKey(pending.api_key).name}"
-        head = bytearray(_SIZE.size)
-        try:
-            self._receive_exactly(memoryview(head), deadline, what)
-            (size,) = _SIZE.unpack(head)
-            if not 4 <= size <= self._frame_bytes_max:
-                known = (why for start, why in _SPOKEN.items() if head.startswith(start))
-                raise self._violated(next(known, f"a frame of {size} bytes"))
-            frame = self._receive_frame(size, into, deadline, what)
-        except OSError as error:
-            raise self._lost(error, what, deadline) from error
-        self.used_at = time.monotonic()
-        try:
-            number, position = decode_response_header(frame, pending.api_key, pending.version)
-        except ValueError as error:
-            raise self._violated(str(error)) from error
-        if number != pending.correlation_id and not self._may_be_of(number, pending):
-            raise self._violated(
-                f"the response to request {number} instead of {pending.correlation_id}"
-            )
-        return frame[position:]
-
-    def _may_be_of(self, number: int, pending: Pending) -> bool:
-        """Whether a broker responds to that request under another number."""
-        return False
-
-    def _receive_frame(
-        self, size: int, into: bytearray | None, deadline: float, what: str
     ) -> memoryview:
-        buffer = bytearray() if into is None else into
-        received = 0
-        # BOUND: memory is allocated for one piece at a time, or a false length would cost 2 GB.
-        while received < size:
-            end = min(size, max(len(buffer), received + _PIECE_BYTES))
-            if len(buffer) < end:
-                buffer.extend(bytes(end - len(buffer)))
-            with memoryview(buffer) as view, view[received:end] as piece:
-                self._receive_exactly(piece, deadline, what)
-            received = end
-        return memoryview(buffer)[:size]
-
-    def _receive_exactly(self, into: memoryview, deadline: float, what: str) -> None:
-        position = 0
-        size = len(into)
-        receive = self._socket.recv_into
-        while position < size:
-            self._socket.settimeout(self._left(deadline, what))
-            self._wake_at(size - position)
-            received = receive(into[position:] if position else into)
-            if not received:
-                self._fail()
-                raise ConnectionLost(self.address, f"closed by the broker during {what}")
-            position += received
-
-    def _wake_at(self, missing: int) -> None:
-        """Sleep until so many bytes have arrived, or enough to be worth a wake-up. A wake-up per
-        packet costs both sides more than the bytes do.
-        """
-        wanted = min(missing, _WAKE_BYTES)
-        if self._wakes_at is not None and wanted != self._wakes_at:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
-            self._wakes_at = wanted
+        what = f"the response to {pending.api.name}"
+        self.stream.buffers = bytearray if into is None else lambda: into
+        try:
+            received, body = blocking.receive(self._socket, self.stream, deadline, self._wakes)
+        except OSError as error:
+            raise self._lost(error, what) from error
+        except Malformed as error:
+            raise self._violated(error) from error
+        assert received is pending, "responses must arrive in the order of their requests"
+        self.used_at = time.monotonic()
+        return body
 
     # -- trouble
 
-    def _decoded(self, cls: Any, version: int, body: bytes | memoryview) -> Any:
+    def _decoded(self, pending: Pending, body: memoryview) -> Any:
         try:
-            return codec.decode_exact(cls, version, body)
-        except ValueError as error:
-            raise self._violated(str(error)) from error
+            return pending.decoded(body)
+        except Malformed as error:
+            raise self._violated(error) from error
 
     def _left(self, deadline: float, what: str) -> float:
         left = deadline - time.monotonic()
@@ -405,13 +307,15 @@ class Connection:
         self.failed = True
         self.close()
 
-    def _lost(self, error: OSError, what: str, deadline: float) -> ClientError:
+    def _lost(self, error: OSError, what: str) -> ClientError:
         self._fail()
         if isinstance(error, TimeoutError):
             return Timeout(f"{self.address}: {what}", 0.0)
+        if isinstance(error, blocking.Closed):
+            return ConnectionLost(self.address, f"closed by the broker during {what}")
         return ConnectionLost(self.address, f"{what}: {error}")
 
-    def _violated(self, why: str) -> ProtocolViolation:
+    def _violated(self, why: Malformed) -> ProtocolViolation:
         self._fail()
         return ProtocolViolation(self.address, f"not a Kafka response: {why}")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kbroker.errors import ErrorCode
+from kbroker.errors import ErrorCode, known_code
 
 
 class ClientError(Exception):
@@ -44,7 +44,7 @@ class RejectedError(ClientError):
     """
 
     def __init__(self, code: int, what: str, message: str | None = None) -> None:
-        self.code = _known(code)
+        self.code = known_code(code)
         self.what = what
         self.message = message
         self.retriable = self.code.retriable
@@ -351,10 +351,3 @@ class WakeupError(ClientError):
 
 class ConsumerState(ClientError):
     """A call does not fit the state of the consumer, or another thread is in one."""
-
-
-def _known(code: int) -> ErrorCode:
-    try:
-        return ErrorCode(code)
-    except ValueError:
-        return ErrorCode(-1)

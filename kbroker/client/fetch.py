@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from kbroker._ext.record.record_cursor import RecordsDamaged, end_offset
 from kbroker.client.cluster import NO_TOPIC_ID, Cluster, Topic
-from kbroker.client.connection import Connection, Pending
+from kbroker.client.connection import Connection
 from kbroker.client.errors import (
     ClientError,
     ConnectionLost,
@@ -22,6 +22,7 @@ from kbroker.client.offsets import EARLIEST, LATEST, list_offsets
 from kbroker.client.retry import Retry
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.fetch import FetchRequest
+from kbroker.wire.stream import Pending
 
 # BOUND: the size that a fetch may grow to for one batch of a broker that truncates even the first
 # one.

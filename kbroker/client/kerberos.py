@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from kbroker.client.errors import SettingRefused
-from kbroker.client.sasl import ExchangeFailed, NothingToShow
 from kbroker.security.sasl.kerberos_library import PACKAGE, Initiator, KerberosError
+from kbroker.wire.sasl import ExchangeFailed, NothingToShow
 
 NAME = "GSSAPI"
 KIND = "Krb5LoginModule"
@@ -71,7 +71,7 @@ def initiator(own: KerberosSettings, host: str) -> Context:
 
 
 class Kerberos:
-    """A conversation of ``kbroker.client.sasl``. start: returns the context."""
+    """A conversation of ``kbroker.wire.sasl``. start: returns the context."""
 
     def __init__(self, start: Callable[[], Context]) -> None:
         self._start = start

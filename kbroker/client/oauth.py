@@ -185,7 +185,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 class OAuthBearer:
-    """A conversation of ``kbroker.client.sasl``."""
+    """A conversation of ``kbroker.wire.sasl``."""
 
     def __init__(self, token: str, extensions: tuple[tuple[str, str], ...]) -> None:
         parts = [f"auth=Bearer {token}", *(f"{name}={value}" for name, value in extensions)]

@@ -17,7 +17,7 @@ from typing import Any
 from kbroker._ext.record.batch_stamp import stamp_batch
 from kbroker.client import transactions
 from kbroker.client.cluster import NO_TOPIC_ID, Cluster
-from kbroker.client.connection import Connection, Pending
+from kbroker.client.connection import Connection
 from kbroker.client.errors import (
     ClientClosed,
     ClientError,
@@ -34,6 +34,7 @@ from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.record.compression import ZSTD
+from kbroker.wire.stream import Pending
 
 # BOUND: a broker remembers the last five batches of a producer, so it recognises at most five
 # duplicates.

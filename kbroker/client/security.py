@@ -13,16 +13,19 @@ import re
 import socket
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kbroker.client import stores
 from kbroker.client.errors import AuthenticationFailed, ConnectionLost, SettingRefused, Timeout
+from kbroker.protocol.api import ApiKey
 
 if TYPE_CHECKING:
     import ssl
 
-    from kbroker.client import kerberos, oauth, sasl
+    from kbroker.client import kerberos, oauth
     from kbroker.client.connection import Connection
+    from kbroker.protocol.message import Message
+    from kbroker.wire import sasl
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 OAUTHBEARER = "OAUTHBEARER"
@@ -79,8 +82,6 @@ _PEM_BLOCK = re.compile(r"(-----BEGIN [^-]+-----)([^-]*)(-----END [^-]+-----)")
 _PEM_LINE = 64
 # Name -> that of ssl.TLSVersion.
 _TLS = {"TLSv1.2": "TLSv1_2", "TLSv1.3": "TLSv1_3"}
-_JAAS = re.compile(r"""^\s*(?P<module>[\w.$]+)\s+required\s*(?P<options>.*?)\s*;\s*$""", re.DOTALL)
-_JAAS_OPTION = re.compile(r"""\s*([\w.]+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s"';]+)""")
 
 
 class Security:
@@ -202,7 +203,7 @@ class Security:
 
     def authenticate(self, connection: Connection, deadline: float) -> float:
         """Run the exchange of the mechanism; its lifetime in seconds, 0 for no limit."""
-        from kbroker.client import sasl
+        from kbroker.wire import sasl
 
         assert self.mechanism is not None
         client: sasl.Mechanism
@@ -214,7 +215,22 @@ class Security:
             client = sasl.token_client(self.mechanism, self.username, self._password)
         else:
             client = sasl.CLIENTS[self.mechanism](self.username, self._password)
-        return sasl.exchange(connection, self.mechanism, client, deadline)
+
+        def call(request: Message) -> Any:
+            handshake = request.API_KEY == ApiKey.SASL_HANDSHAKE
+            return connection.call(request, deadline, at_most=1 if handshake else None)
+
+        try:
+            return sasl.log_in(self.mechanism, client, call)
+        except sasl.LoginFailed as error:
+            raise connection.not_authenticated(str(error)) from error
+
+    @staticmethod
+    def renewal_s(lifetime_s: float) -> float | None:
+        """After how many seconds to log in again; None: never."""
+        from kbroker.wire import sasl
+
+        return sasl.renewal_s(lifetime_s)
 
 
 # -- settings
@@ -240,7 +256,7 @@ def _flag(settings: Mapping[str, str], name: str, default: bool) -> bool:
 
 
 def _mechanism(settings: Mapping[str, str]) -> str:
-    from kbroker.client import sasl
+    from kbroker.wire import sasl
 
     # Kafka's clients have a default, GSSAPI; a user who does not name it has forgotten another.
     value = settings.get("sasl.mechanism") or settings.get("sasl.mechanisms") or ""
@@ -305,14 +321,15 @@ def _token_source(settings: Mapping[str, str]) -> oauth.TokenSource:
 
 def _jaas_options(text: str, wanted: str, example: str) -> dict[str, str]:
     """The options of the login module ``wanted``, the only one."""
-    found = _JAAS.match(text)
-    if found is None or not found["module"].endswith(wanted):
+    from kbroker.security.sasl import jaas
+
+    try:
+        (login,) = jaas.parse(text)
+    except ValueError as error:  # JaasError, or several
+        raise SettingRefused("sasl.jaas.config", f"write: {wanted} required {example};") from error
+    if not login.module.endswith(wanted):
         raise SettingRefused("sasl.jaas.config", f"write: {wanted} required {example};")
-    options = {}
-    for name, value in _JAAS_OPTION.findall(found["options"]):
-        quoted = value[0] in "\"'"
-        options[name] = re.sub(r"\\(.)", r"\1", value[1:-1]) if quoted else value
-    return options
+    return login.options
 
 
 def _tls_versions(settings: Mapping[str, str]) -> list[str]:

@@ -6,27 +6,21 @@ with LinkFailed: it may or may not have been executed, and the caller decides wh
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from kbroker.ipc.pending import Pending
 from kbroker.peers.connecting import Connecting
 from kbroker.peers.secured import Secured
-from kbroker.protocol import codec
-from kbroker.protocol.api import ApiKey, response_class
-from kbroker.protocol.header import decode_response_header, encode_request_header
 from kbroker.protocol.message import Message
-from kbroker.protocol.primitives import DecodeError
+from kbroker.wire.stream import Malformed, Stream
 
-_SIZE = struct.Struct(">i")
 # BOUND: size of a response; one about 200,000 partitions has 4 MB.
 RESPONSE_BYTES_MAX = 32 << 20
 _READ_BYTES = 64 << 10
 ANY_SIZE = -1  # of the receive buffer: the system's
 # BOUND: bytes read in one turn of the loop.
 _TURN_BYTES = 1 << 20
-CORRELATION_ID_MAX = 0x7FFF_FFFF
 
 
 class LinkFailed(Exception):
@@ -58,15 +52,6 @@ class Times(NamedTuple):
     response_ms: int
 
 
-class Asked(NamedTuple):
-    """A request in flight."""
-
-    api: ApiKey
-    version: int
-    correlation_id: int
-    pending: Pending[Any]
-
-
 class Link:
     """A link to one broker. It connects at the first request and stays connected.
 
@@ -83,37 +68,29 @@ class Link:
     ) -> None:
         self._loop = loop
         self._connecting = connecting
-        self._client_id = client_id
         self._times = times
         self._now_ms = now_ms
         self._made: Secured | None = None
         self._renew_at_ms: int | None = None  # its session is about to end then
         self._attempt = 0  # distinguishes the current connection attempt from abandoned ones
-        self._asked: Asked | None = None
+        self._asked: Pending[Any] | None = None
         self._deadline_ms = 0
-        self._next_id = 0
+        self._stream = Stream(client_id, RESPONSE_BYTES_MAX)
         self._out = memoryview(b"")
-        self._in = bytearray()
 
     def ask(self, endpoint: Endpoint, request: Message, version: int) -> Pending[Any]:
         """Resolves with the response or LinkFailed. The previous request must have completed."""
         assert self._asked is None, "a request is under way"
         self.renew()
-        api = type(request).API_KEY
-        assert api is not None
-        self._next_id = (self._next_id + 1) & CORRELATION_ID_MAX
-        header = encode_request_header(api, version, self._next_id, self._client_id)
-        body = bytearray(_SIZE.size) + header
-        codec.encode_into(request, version, body)
-        _SIZE.pack_into(body, 0, len(body) - _SIZE.size)
-        self._out = memoryview(body)
-        asked = self._asked = Asked(api, version, self._next_id, Pending())
+        _, frame = self._stream.message(request, version)
+        self._out = memoryview(frame)
+        asked = self._asked = Pending()
         if self._made is not None:
             self._deadline_ms = self._now_ms() + self._times.response_ms
             self._exchange()
         else:
             self._connect(endpoint)
-        return asked.pending
+        return asked
 
     def tick(self, now_ms: int) -> None:
         """Fail the request if it has timed out."""
@@ -201,39 +178,25 @@ class Link:
             if not data:
                 self._fail("it closed the connection")
                 return
-            self._in += data
             left -= len(data)
-            self._take()
+            self._take(data)
 
-    def _take(self) -> None:
+    def _take(self, data: bytes) -> None:
         """Complete the request once its whole response has arrived."""
-        received, asked = self._in, self._asked
+        asked = self._asked
         if asked is None or self._out:
             self._fail("it sent a response without a request")
             return
-        if len(received) < _SIZE.size:
-            return
-        (size,) = _SIZE.unpack_from(received)
-        if not _SIZE.size <= size <= RESPONSE_BYTES_MAX:
-            self._fail(f"it sent a frame of {size} bytes")
-        elif len(received) > _SIZE.size + size:
-            self._fail("it sent more than the response")
-        elif len(received) == _SIZE.size + size:
-            self._decode(asked, bytes(received[_SIZE.size :]))
-
-    def _decode(self, asked: Asked, frame: bytes) -> None:
         try:
-            number, start = decode_response_header(frame, asked.api, asked.version)
-            if number != asked.correlation_id:
-                self._fail(f"it responded to request {number} instead of {asked.correlation_id}")
+            if not self._stream.feed(data):
                 return
-            response = codec.decode_exact(response_class(asked.api), asked.version, frame, start)
-        except DecodeError as error:
-            self._fail(f"its response is malformed: {error}")
+            request, body = self._stream.take()
+            response = request.decoded(body)
+        except Malformed as error:
+            self._fail(f"not a Kafka response: {error}")
             return
-        self._in.clear()
         self._asked = None
-        asked.pending.resolve(response)
+        asked.resolve(response)
 
     def _fail(self, reason: str) -> None:
         """Close the connection, then fail the request, whose caller may retry at once."""
@@ -244,7 +207,7 @@ class Link:
             made.socket.close()
         self._attempt += 1
         self._out = memoryview(b"")
-        self._in.clear()
+        self._stream.reset()
         asked, self._asked = self._asked, None
         if asked is not None:
-            asked.pending.resolve(error=LinkFailed(reason))
+            asked.resolve(error=LinkFailed(reason))

@@ -6,28 +6,25 @@ OSError, with a text that says which side has refused what; it never contains a 
 
 from __future__ import annotations
 
-import struct
-import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from kbroker.client import kerberos, oauth, sasl
+from kbroker.client import kerberos, oauth
 from kbroker.client.errors import ClientError, SettingRefused
 from kbroker.config.loader import BrokerConfig
 from kbroker.config.protocol_version import ProtocolVersion
 from kbroker.errors import ConfigError
-from kbroker.protocol import codec
-from kbroker.protocol.api import ApiKey, response_class
-from kbroker.protocol.header import decode_response_header, encode_request_header
+from kbroker.protocol.api import ApiKey
 from kbroker.protocol.message import Message
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest
-from kbroker.protocol.primitives import DecodeError
 from kbroker.security.sasl import oauthbearer
 from kbroker.security.sasl.kerberos_login import SERVICE_NAME, acceptor, kerberos_login
 from kbroker.security.sasl.login_options import HIDDEN, JAAS, login_options
+from kbroker.wire import blocking, sasl
+from kbroker.wire.stream import Malformed, Stream
 
 if TYPE_CHECKING:
     from kbroker.config.listener_config import ListenerConfig
-    from kbroker.peers.secured import Stream
+    from kbroker.peers.secured import Connected
 
 MECHANISM = "sasl.mechanism.inter.broker.protocol"
 MECHANISMS = (*sasl.CLIENTS, oauthbearer.NAME, kerberos.NAME)
@@ -38,7 +35,6 @@ LOGIN_CONFIGS = (JAAS, TOKEN_URL, SERVICE_NAME)
 CLIENT_ID = "kbroker"
 # BOUND: size of a response to one of these requests; that to ApiVersions has less than 1 KB.
 RESPONSE_BYTES_MAX = 64 << 10
-_SIZE = struct.Struct(">i")
 
 
 class Login(Protocol):
@@ -145,72 +141,57 @@ def _token_login(config: BrokerConfig, own: ListenerConfig) -> TokenLogin:
 
 
 def log_in(
-    made: Stream, login: Login, protocol: ProtocolVersion, host: str, deadline: float
+    made: Connected, login: Login, protocol: ProtocolVersion, host: str, deadline: float
 ) -> float:
     """Log in on a blocking socket; returns how long the session lasts in seconds, 0 for ever.
 
     host: of the other broker. deadline: on the clock of time.monotonic. Raises OSError.
     """
-    calls = Calls(made, protocol, login)
-    return sasl.exchange(calls, login.mechanism, login.client(host, deadline), deadline)
+    calls = Calls(made, protocol, deadline)
+    try:
+        return sasl.log_in(login.mechanism, login.client(host, deadline), calls.call)
+    except sasl.LoginFailed as error:
+        text = f"the login of this broker as {login.username!r} failed: {error}"
+        raise PermissionError(text) from error
+    except blocking.Closed as error:
+        raise ConnectionResetError("it closed the connection during the login") from error
 
 
-def greet(made: Stream, protocol: ProtocolVersion, deadline: float) -> None:
+def greet(made: Connected, protocol: ProtocolVersion, deadline: float) -> None:
     """Ask for something that everybody gets. Raises OSError.
 
     In TLS 1.3, a broker that does not accept this one's certificate says so only after the
     handshake: here the reason is known, later it would be one of many lost connections.
     """
-    Calls(made, protocol).call(ApiVersionsRequest(), deadline)
+    try:
+        Calls(made, protocol, deadline).call(ApiVersionsRequest())
+    except blocking.Closed as error:
+        raise ConnectionResetError("it closed the connection") from error
 
 
 class Calls:
-    """Requests and their responses on a blocking socket: ``client.sasl.Calls``."""
+    """Requests and their responses on a blocking socket, until a deadline."""
 
-    def __init__(self, made: Stream, protocol: ProtocolVersion, login: Login | None = None) -> None:
+    def __init__(self, made: Connected, protocol: ProtocolVersion, deadline: float) -> None:
         self._socket = made
         self._protocol = protocol
-        self._login = login
-        self._next_id = 0
+        self._deadline = deadline
+        self._stream = Stream(CLIENT_ID, RESPONSE_BYTES_MAX)
 
-    def call(self, request: Message, deadline: float, *, at_most: int | None = None) -> Any:
+    def call(self, request: Message) -> Any:
         """Raises OSError."""
-        api = type(request).API_KEY
-        assert api is not None
-        version = _version(ApiKey(api), self._protocol)
-        self._next_id += 1
-        body = encode_request_header(api, version, self._next_id, CLIENT_ID)
-        body += codec.encode(request, version)
-        self._socket.settimeout(_left(deadline))
-        self._socket.sendall(_SIZE.pack(len(body)) + body)
-        (size,) = _SIZE.unpack(self._receive(_SIZE.size, deadline))
-        if not 4 <= size <= RESPONSE_BYTES_MAX:
-            raise OSError(f"its response to {ApiKey(api).name} has {size} bytes")
-        frame = self._receive(size, deadline)
+        assert request.API_KEY is not None
+        api = ApiKey(request.API_KEY)
+        _, frame = self._stream.message(request, _version(api, self._protocol))
         try:
-            number, start = decode_response_header(frame, api, version)
-            if number != self._next_id:
-                raise OSError(f"it responds to request {number} instead of {self._next_id}")
-            return codec.decode_exact(response_class(api), version, frame, start)
-        except DecodeError as error:
-            raise OSError(f"its response to {ApiKey(api).name} is malformed: {error}") from error
-
-    def _receive(self, size: int, deadline: float) -> bytes:
-        received = bytearray()
-        while len(received) < size:
-            self._socket.settimeout(_left(deadline))
-            part = self._socket.recv(size - len(received))
-            if not part:
-                text = "it closed the connection"
-                raise ConnectionResetError(f"{text} during the login" if self._login else text)
-            received += part
-        return bytes(received)
-
-    def not_authenticated(self, why: str) -> OSError:
-        """The error for a failed login."""
-        assert self._login is not None
-        user = self._login.username
-        return PermissionError(f"the login of this broker as {user!r} failed: {why}")
+            self._socket.settimeout(blocking.left(self._deadline))
+            self._socket.sendall(frame)
+            pending, body = blocking.receive_copied(self._socket, self._stream, self._deadline)
+            return pending.decoded(body)
+        except Malformed as error:
+            raise OSError(f"its response to {api.name} is malformed: {error}") from error
+        except TimeoutError:
+            raise TimeoutError("it does not respond in time") from None
 
 
 def _version(api: ApiKey, protocol: ProtocolVersion) -> int:
@@ -218,10 +199,3 @@ def _version(api: ApiKey, protocol: ProtocolVersion) -> int:
         # The first with the lifetime of a session.
         return 1 if protocol >= ProtocolVersion.V2_2_IV0 else 0
     return 1 if api is ApiKey.SASL_HANDSHAKE else 0
-
-
-def _left(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError("it does not respond in time")
-    return left

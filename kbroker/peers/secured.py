@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PLAINTEXT = "PLAINTEXT"
 
 
-class Stream(Protocol):
+class Connected(Protocol):
     """What is used of a connected socket, encrypted or not."""
 
     def fileno(self) -> int: ...
@@ -35,7 +35,7 @@ class Secured:
     never.
     """
 
-    def __init__(self, made: Stream, renews_after_ms: int | None = None) -> None:
+    def __init__(self, made: Connected, renews_after_ms: int | None = None) -> None:
         self.socket = made
         self.renews_after_ms = renews_after_ms
 

@@ -26,13 +26,9 @@ from kbroker.security.tls.contexts import client_context, file_signs, reason_of,
 from kbroker.security.tls.listener import CONFIG_NAMES
 from kbroker.security.tls.tls_socket import TlsSocket
 from kbroker.security.tls.weak import advice
+from kbroker.wire import sasl
 
 logger = logging.getLogger(__name__)
-
-# Of a session, the part after which another connection is made (KIP-368).
-_RENEWED_AT = 0.85
-# BOUND: how often connections are renewed, whatever the other broker says.
-_RENEWED_MS_MIN = 500
 
 # BOUND: of messages in a handshake with itself; there are four at most.
 _ROUNDS_MAX = 10
@@ -188,7 +184,8 @@ class PeerSecurity:
                 made = Encrypted(_encrypted(loaded.context, plain, host, timeout_s))
             if loaded.login is not None:
                 lasts_s = log_in(made.socket, loaded.login, self._version, host, deadline)
-                made.renews_after_ms = _renewal_ms(lasts_s)
+                renewal_s = sasl.renewal_s(lasts_s)
+                made.renews_after_ms = None if renewal_s is None else int(renewal_s * 1000)
             elif loaded.context is not None:
                 greet(made.socket, self._version, deadline)
         except ssl.SSLError as error:
@@ -264,9 +261,3 @@ def _encrypted(
             raise
         raise OSError(f"{host} is no name for a certificate: {error}") from error
     return made
-
-
-def _renewal_ms(lasts_s: float) -> int | None:
-    if lasts_s <= 0:
-        return None
-    return max(_RENEWED_MS_MIN, int(_RENEWED_AT * lasts_s * 1000))

@@ -12,11 +12,11 @@ import pytest
 from support.secured import PASSWORDS, LoginRefused, SecuredClient, Site, address_of
 from support.zookeeper import ZooKeeperServer
 
-from kbroker.client import sasl
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kbroker.testing import Broker, wait_until
+from kbroker.wire import sasl
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

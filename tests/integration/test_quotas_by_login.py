@@ -13,7 +13,6 @@ from fault.wire_client import WireClient, batch_of
 from support import token_requests as tokens
 from support.secured import HOST, JAAS, PASSWORDS, SecuredClient, Site, address_of
 
-from kbroker.client import sasl
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 from kbroker.protocol.messages.alter_user_scram_credentials import (
@@ -27,6 +26,7 @@ from kbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kbroker.security.sasl import scram
 from kbroker.testing import Broker, wait_until
+from kbroker.wire import sasl
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from fault.wire_client import TIMEOUT_S, WireClient
 
-from kbroker.client import sasl
 from kbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kbroker.security import certificates
 from kbroker.testing import Broker
+from kbroker.wire import sasl
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 HOST = "127.0.0.1"

@@ -7,12 +7,12 @@ from typing import Any
 
 from support.secured import LoginRefused, SecuredClient
 
-from kbroker.client import sasl
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from kbroker.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
 from kbroker.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from kbroker.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
+from kbroker.wire import sasl
 
 AT_ONCE = -1
 

@@ -9,10 +9,11 @@ import threading
 import time
 from typing import Any
 
-from kbroker.client.connection import Connection, Pending
+from kbroker.client.connection import Connection
 from kbroker.client.security import Security
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.message import Message
+from kbroker.wire.stream import FIRST_FRAME_BYTES_MAX, Pending, Stream
 
 # Of 0.8.2.2. SASL is later, and for listeners that need it.
 VERSIONS: dict[int, tuple[int, int]] = {
@@ -56,9 +57,15 @@ class Channel(Connection):
     def _negotiate(self, deadline: float) -> None:
         self.versions = dict(VERSIONS)
 
-    def _may_be_of(self, number: int, pending: Pending) -> bool:
+    @staticmethod
+    def _make_stream(client_id: str) -> Stream:
+        return OldStream(client_id, FIRST_FRAME_BYTES_MAX)
+
+
+class OldStream(Stream):
+    def may_be_of(self, number: int, pending: Pending) -> bool:
         # COMPAT: so 0.8.2 says that a group has no coordinator yet.
-        return number == 0 and pending.api_key == ApiKey.FIND_COORDINATOR
+        return number == 0 and pending.api is ApiKey.FIND_COORDINATOR
 
 
 class BrokerLine:
@@ -131,7 +138,7 @@ class BrokerLine:
                 receive_buffer=self._receive_buffer,
             )
         channel = self._channel
-        channel.client_id = client_id
+        channel.stream.client_id = client_id
         sent = channel.send(request, deadline, at_most=version, expects_response=expects_response)
         if not expects_response:
             return None

@@ -36,11 +36,9 @@ from kbroker.client.producer.beside import Beside
 from kbroker.client.producer.splitting import halves
 from kbroker.client.producer.topic_metadata import TopicMetadata
 from kbroker.errors import ErrorCode
-from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey
-from kbroker.protocol.header import decode_response_header
-from kbroker.protocol.messages.produce import ProduceResponse
 from kbroker.record.compression import CODEC_NAMES, ZSTD
+from kbroker.wire.stream import Malformed, Pending, body_of
 
 logger = logging.getLogger(__name__)
 
@@ -443,9 +441,9 @@ class Sender:
 
     def _on_answered(self, node: int, version: int, frame: bytes, batches: list[SentBatch]) -> None:
         try:
-            _, position = decode_response_header(frame, ApiKey.PRODUCE, version)
-            response = codec.decode_exact(ProduceResponse, version, frame[position:])
-        except ValueError as error:
+            request = Pending(ApiKey.PRODUCE, version, 0)  # its number has been compared
+            response = request.decoded(body_of(frame, request))
+        except Malformed as error:
             self._loop.disconnect(node, f"not a Kafka response: {error}")
             lost = ConnectionLost(f"node {node}", str(error))
             for batch in batches:

@@ -31,7 +31,7 @@ HEAVY = {
     "hashlib",
     "inspect",
     "json",
-    "kbroker.client.sasl",
+    "kbroker.wire.sasl",
     "kbroker.config",
     "kbroker.record.compression",
     "kbroker.security",

@@ -6,11 +6,11 @@ import pytest
 
 from kbroker.client.errors import SettingRefused
 from kbroker.client.kerberos import Kerberos, kerberos_settings
-from kbroker.client.sasl import ExchangeFailed, NothingToShow
 from kbroker.client.security import Security
 from kbroker.security.sasl.kerberos import Kerberos as Server
 from kbroker.security.sasl.kerberos_library import KerberosError
 from kbroker.security.sasl.kerberos_names import PrincipalRules
+from kbroker.wire.sasl import ExchangeFailed, NothingToShow
 
 pytestmark = pytest.mark.unit
 

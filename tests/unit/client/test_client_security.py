@@ -6,11 +6,12 @@ import pickle
 
 import pytest
 
-from kbroker.client import errors, sasl
+from kbroker.client import errors
 from kbroker.client.addresses import parse_addresses
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import SettingRefused
 from kbroker.client.security import Security
+from kbroker.wire import sasl
 
 pytestmark = pytest.mark.unit
 

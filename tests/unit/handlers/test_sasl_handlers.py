@@ -18,7 +18,6 @@ from kbroker._ext.network.connection import (
     SESSION,
     TOKENS,
 )
-from kbroker.client.sasl import Scram
 from kbroker.config.loader import BrokerConfig, load_properties
 from kbroker.errors import ConfigError, ErrorCode, WireError
 from kbroker.handlers import sasl
@@ -37,6 +36,7 @@ from kbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kbroker.security.access import AccessTable
 from kbroker.security.principal import Principal
 from kbroker.security.sasl.scram import from_password
+from kbroker.wire.sasl import Scram
 
 pytestmark = pytest.mark.unit
 

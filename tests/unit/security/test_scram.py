@@ -10,7 +10,6 @@ import re
 import pytest
 from support.in_one import in_one
 
-from kbroker.client.sasl import Scram as Client
 from kbroker.security.sasl.exchange import Authenticated, Challenge, Failed, Lookup
 from kbroker.security.sasl.plain import OTHER_ID
 from kbroker.security.sasl.scram import (
@@ -27,6 +26,7 @@ from kbroker.security.sasl.scram import (
     new_salt,
     to_text,
 )
+from kbroker.wire.sasl import Scram as Client
 
 pytestmark = pytest.mark.unit
 

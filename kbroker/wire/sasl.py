@@ -1,4 +1,6 @@
-"""The client's side of SASL PLAIN (RFC 4616) and SCRAM (RFC 5802), over Kafka's requests."""
+"""The client's side of SASL PLAIN (RFC 4616) and SCRAM (RFC 5802), and a login by Kafka's requests,
+as steps: whoever has the connection sends them (``log_in``).
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,10 @@ import hashlib
 import hmac
 import secrets
 from base64 import b64decode, b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, Protocol
 
-from kbroker.client.errors import RejectedError
-from kbroker.errors import ErrorCode
+from kbroker.errors import ErrorCode, known_code
 from kbroker.protocol.message import Message
 from kbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest
@@ -20,10 +21,17 @@ from kbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest
 _ITERATIONS_MIN = 4096
 _ITERATIONS_MAX = 1_000_000
 _TURNS_MAX = 8
+RENEWED_AT = 0.85
+# BOUND: how often connections are renewed, whatever the other broker says.
+RENEWED_S_MIN = 0.5
 
 
 class ExchangeFailed(Exception):
     """The server's message is malformed or fails verification."""
+
+
+class LoginFailed(Exception):
+    """The text says why, and contains no password."""
 
 
 class NothingToShow(Exception):
@@ -36,17 +44,6 @@ class Mechanism(Protocol):
     done: bool
 
     def evaluate(self, challenge: bytes | None) -> bytes | None: ...
-
-
-class Calls(Protocol):
-    """A connection that is not authenticated yet: ``connection.Connection``, ``peers.login``."""
-
-    def call(self, request: Message, deadline: float, *, at_most: int | None = None) -> Any:
-        """The response. at_most: the newest version to send."""
-
-    def not_authenticated(self, why: str) -> Exception:
-        """Returns the error to raise."""
-        ...
 
 
 class Plain:
@@ -138,40 +135,58 @@ def token_client(mechanism: str, token_id: str, secret: str) -> Mechanism:
     return Scram(token_id, secret, _DIGESTS[mechanism], is_token=True)
 
 
-def exchange(connection: Calls, mechanism: str, client: Mechanism, deadline: float) -> float:
-    """Authenticate; returns the session's lifetime in seconds, 0 for no limit.
-
-    Raises what ``not_authenticated`` returns: AuthenticationFailed, with the connection closed.
+def steps(mechanism: str, client: Mechanism) -> Generator[Message, Any, float]:
+    """Yields requests and is sent their responses; returns the session's lifetime in seconds, 0 for
+    no limit. Raises LoginFailed.
     """
-    handshake = connection.call(SaslHandshakeRequest(mechanism=mechanism), deadline, at_most=1)
+    handshake = yield SaslHandshakeRequest(mechanism=mechanism)
     if handshake.error_code:
         offered = ", ".join(handshake.mechanisms) or "none"
-        raise connection.not_authenticated(
-            f"the broker does not offer SASL {mechanism}, only {offered}"
-        )
+        raise LoginFailed(f"the broker does not offer SASL {mechanism}, only {offered}")
     try:
         token = client.evaluate(None)
     except NothingToShow as error:
-        raise connection.not_authenticated(f"SASL {mechanism}: {error}") from None
+        raise LoginFailed(f"SASL {mechanism}: {error}") from None
     lifetime_ms = 0
     for _ in range(_TURNS_MAX):
         if client.done:
-            return lifetime_ms / 1000
+            return float(lifetime_ms / 1000)
         if token is None:
             break
-        reply = connection.call(SaslAuthenticateRequest(auth_bytes=token), deadline)
+        reply = yield SaslAuthenticateRequest(auth_bytes=token)
         if reply.error_code:
-            known = RejectedError(reply.error_code, "SASL", reply.error_message)
-            if reply.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED:
-                raise connection.not_authenticated(
-                    f"SASL {mechanism}: {reply.error_message or known}"
-                )
-            raise connection.not_authenticated(str(known))
+            raise LoginFailed(_refused(mechanism, reply.error_code, reply.error_message))
         lifetime_ms = reply.session_lifetime_ms
         try:
             token = client.evaluate(bytes(reply.auth_bytes))
         except (ExchangeFailed, ValueError) as error:
-            raise connection.not_authenticated(
-                f"SASL {mechanism}: invalid message from the broker: {error}"
-            ) from None
-    raise connection.not_authenticated(f"SASL {mechanism}: the exchange does not end")
+            why = f"SASL {mechanism}: invalid message from the broker: {error}"
+            raise LoginFailed(why) from None
+    raise LoginFailed(f"SASL {mechanism}: the exchange does not end")
+
+
+def _refused(mechanism: str, number: int, message: str | None) -> str:
+    code = known_code(number)
+    if code == ErrorCode.SASL_AUTHENTICATION_FAILED and message:
+        return f"SASL {mechanism}: {message}"
+    text = f"SASL: {code.name}: {message or code.message}"
+    return f"SASL {mechanism}: {text}" if code == ErrorCode.SASL_AUTHENTICATION_FAILED else text
+
+
+def log_in(mechanism: str, client: Mechanism, call: Callable[[Message], Any]) -> float:
+    """Take all steps. call: sends a request and returns its response. Raises LoginFailed."""
+    taking = steps(mechanism, client)
+    request = next(taking)
+    while True:
+        response = call(request)
+        try:
+            request = taking.send(response)
+        except StopIteration as end:
+            return float(end.value)
+
+
+def renewal_s(lifetime_s: float) -> float | None:
+    """After how much of a session's lifetime to log in again, before the broker would close the
+    connection (KIP-368); None for a session without end.
+    """
+    return max(RENEWED_S_MIN, RENEWED_AT * lifetime_s) if lifetime_s > 0 else None
