@@ -175,7 +175,7 @@ def test_buffers_of_the_socket_and_the_name_are_those_of_the_settings():
             producer.send("t", 0, MessageSet.of([b"x"]))
             channel = producer._line._channel
             assert channel._socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 60_000
-            assert channel.client_id == "us"
+            assert channel.stream.client_id == "us"
 
 
 def test_metadata_names_leaders_replicas_and_errors():
