@@ -199,13 +199,17 @@ def test_port_that_is_taken_is_told_at_construction_and_nothing_is_left(
 def test_forked_child_does_not_hold_the_port(broker: FakeBroker) -> None:
     made = producer(broker, kbroker_metrics_port=0)
     address = address_of(made)
-    read, write = os.pipe()
+    (read, write), (begun, begins) = os.pipe(), os.pipe()
     child = os.fork()
     if not child:
         os.close(write)
+        os.write(begins, b"1")
         os.read(read, 1)
         os._exit(0)
     os.close(read)
+    os.read(begun, 1)
+    os.close(begun)
+    os.close(begins)
     try:
         assert ask(address, "/metrics")[0] == 200
         made.close()
