@@ -241,7 +241,7 @@ class Cluster:
             self.refresh(None, retry)
         address = self._addresses.get(node)
         if address is None:
-            raise ConnectionLost(f"node {node}", "no broker has that id anymore")
+            raise ConnectionLost(f"node {node}", f"{self.asked} says that no broker has that id")
         return self._connect(address, retry)
 
     def borrow(self, node: int, retry: Retry) -> Connection:

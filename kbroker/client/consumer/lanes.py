@@ -100,7 +100,7 @@ class Lane:
         self._inbox = inbox
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._now = ""  # what the thread does
+        self._now = ""  # what the thread does, or has done last
 
     def _doing(self) -> str:
         """Any thread."""
@@ -123,11 +123,12 @@ class Lane:
         deadline = time.monotonic() + seconds
 
         def body() -> None:
-            self._now = what
             try:
                 left = deadline - time.monotonic()
                 if left <= 0 < seconds:
-                    raise Timeout(what, seconds, "earlier calls took all of it")
+                    why = f"{self._now}, asked of {self._cluster.asked}, took all of it"
+                    raise Timeout(what, seconds, why)
+                self._now = what
                 made.result = call(self._cluster, max(left, 0.0))
             except BaseException as error:
                 made.error = error if isinstance(error, Exception) else as_client_error(error)

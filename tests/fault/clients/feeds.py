@@ -7,6 +7,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -120,14 +121,11 @@ class Topics:
             name, len(replicas), replica_assignment=replicas, config={"min.insync.replicas": "2"}
         )
 
-        def created() -> bool:
-            try:
-                self._admin.create_topics([new], operation_timeout=20)[name].result(30)
-            except KafkaException as error:
-                assert error.args[0].name() == "TOPIC_ALREADY_EXISTS", str(error)
-            return True
-
-        wait_until(created, 60, f"{name} is created")
+        _done(
+            lambda: self._admin.create_topics([new], operation_timeout=20)[name],
+            ("TOPIC_ALREADY_EXISTS",),
+            f"{name} is created",
+        )
 
     def elect_preferred(self, partitions: dict[str, int]) -> None:
         """Of topics with so many partitions. Raises KafkaException, AssertionError."""
@@ -139,10 +137,37 @@ class Topics:
             assert name in _ELECTED, f"{key.topic}-{key.partition}: {name}"
 
     def delete(self, name: str) -> None:
-        self._admin.delete_topics([name], operation_timeout=20)[name].result(30)
+        _done(
+            lambda: self._admin.delete_topics([name], operation_timeout=20)[name],
+            ("UNKNOWN_TOPIC_OR_PART",),
+            f"{name} is deleted",
+        )
 
     def grow(self, name: str, count: int) -> None:
-        self._admin.create_partitions([NewPartitions(name, count)])[name].result(30)
+        _done(
+            lambda: self._admin.create_partitions([NewPartitions(name, count)])[name],
+            ("INVALID_PARTITIONS",),
+            f"{name} has {count} partitions",
+        )
+
+
+def _done(call: Callable[[], Any], already: tuple[str, ...], what: str) -> None:
+    """Make a change, which an attempt that timed out may have made. already: its errors then; else
+    another topic of that name is still being deleted.
+    """
+    in_vain: list[str] = []
+
+    def done() -> bool:
+        try:
+            call().result(30)
+        except KafkaException as error:
+            name = error.args[0].name()
+            if name not in already:
+                in_vain.append(name)
+            assert in_vain and name in already, str(error)
+        return True
+
+    wait_until(done, 60, what)
 
 
 def touch_transactions(bootstrap: str) -> None:
