@@ -125,7 +125,12 @@ def test_reporters_end_is_awaited_after_stop() -> None:
 def test_producer_hears_of_a_call_that_leaves() -> None:
     posted: list[Callable[[], None]] = []
     told: list[Any] = []
-    ProducerBeside(posted.append, "x").run("y", leave, lambda *outcome: told.append(outcome))
+
+    def post(call: Callable[[], None]) -> bool:
+        posted.append(call)
+        return True
+
+    ProducerBeside(post, "x").run("y", leave, lambda *outcome: told.append(outcome))
     wait_until(lambda: posted)
     posted[0]()
     ((result, error),) = told
@@ -161,6 +166,22 @@ def test_consumer_hears_of_a_call_that_leaves() -> None:
     inbox.close()
     assert after.result == 5
     assert all(isinstance(error, ClientError) for _, error in told)
+
+
+def test_what_comes_after_the_end_is_handled_where_it_is() -> None:
+    """A connection, for instance, which somebody must close."""
+    told: list[Any] = []
+    inbox = Inbox()
+    inbox.post(lambda: told.append("before"))
+    inbox.close()
+    assert told == ["before"]
+
+    aside("y", inbox, lambda: "consumer", lambda *outcome: told.append(outcome))
+    wait_until(lambda: told[1:] == [("consumer", None)])
+    ProducerBeside(lambda call: False, "x").run(
+        "y", lambda: "producer", lambda *outcome: told.append(outcome)
+    )
+    wait_until(lambda: told[2:] == [("producer", None)])
 
 
 class BrokenMember:

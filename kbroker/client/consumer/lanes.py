@@ -34,10 +34,14 @@ class Inbox:
     def fileno(self) -> int:
         return self._read
 
-    def post(self, call: Callable[[], Any]) -> None:
-        """Call it in the thread that polls. Any thread."""
-        self._posted.append(call)
+    def post(self, call: Callable[[], Any]) -> bool:
+        """Call it in the thread that polls; False if nobody polls any more. Any thread."""
+        with self._lock:
+            if self._closed:
+                return False
+            self._posted.append(call)
         self.wake()
+        return True
 
     def wake(self) -> None:
         """End its waiting. Any thread."""
@@ -66,12 +70,14 @@ class Inbox:
             self._poll.poll(max(0.0, seconds) * 1000)
 
     def close(self) -> None:
-        """Nothing is posted any more."""
+        """Nothing is posted any more; what was is run."""
         with self._lock:
             if not self._closed:
                 self._closed = True
                 os.close(self._read)
                 os.close(self._write)
+        while self._posted:
+            self._posted.popleft()()
 
 
 class Call:
@@ -180,7 +186,9 @@ class NodeLanes:
 def aside(
     name: str, inbox: Inbox, call: Callable[[], Any], then: Callable[[Any, Exception | None], Any]
 ) -> None:
-    """One call in a thread of its own, for what must not wait for others: a connection."""
+    """One call in a thread of its own, for what must not wait for others: a connection. then: also
+    gets what comes after the end, in that thread, as somebody must close it.
+    """
 
     def body() -> None:
         result, failure = None, None
@@ -188,6 +196,7 @@ def aside(
             result = call()
         except BaseException as error:
             failure = error if isinstance(error, Exception) else as_client_error(error)
-        inbox.post(lambda: then(result, failure))
+        if not inbox.post(lambda: then(result, failure)):
+            then(result, failure)
 
     threading.Thread(target=body, name=name, daemon=True).start()

@@ -12,9 +12,11 @@ Result = TypeVar("Result")
 
 
 class Beside:
-    """post: hands a callable to the thread that is to see the results."""
+    """post: hands a callable to the thread that is to see the results; False if that has ended:
+    then results are handled where they are, as somebody must close a connection.
+    """
 
-    def __init__(self, post: Callable[[Callable[[], None]], None], name: str) -> None:
+    def __init__(self, post: Callable[[Callable[[], None]], bool], name: str) -> None:
         self._post = post
         self._name = name
 
@@ -33,8 +35,12 @@ class Beside:
                 result = call()
             except BaseException as error:
                 failure = error if isinstance(error, Exception) else as_client_error(error)
-                self._post(lambda: then(None, failure))
+                self._told(lambda: then(None, failure))
             else:
-                self._post(lambda: then(result, None))
+                self._told(lambda: then(result, None))
 
         threading.Thread(target=body, name=f"{self._name}-{what}", daemon=True).start()
+
+    def _told(self, work: Callable[[], None]) -> None:
+        if not self._post(work):
+            work()

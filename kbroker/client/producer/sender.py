@@ -111,6 +111,8 @@ class Sender:
         self._cluster = cluster
         self._transaction_failed = transaction_failed
         self._posted: deque[Callable[[], None]] = deque()
+        self._posting = threading.Lock()
+        self._ended = False  # nothing is posted any more
         self._timers: list[tuple[float, Callable[[], None]]] = []
         self._settling: deque[threading.Event] = deque()  # see ``settle``
         self.beside = Beside(self.post, "kafka-producer")
@@ -144,10 +146,14 @@ class Sender:
     def start(self) -> None:
         self._thread.start()
 
-    def post(self, call: Callable[[], None]) -> None:
-        """Call it in the sender's thread."""
-        self._posted.append(call)
+    def post(self, call: Callable[[], None]) -> bool:
+        """Call it in the sender's thread; False if that has ended."""
+        with self._posting:
+            if self._ended:
+                return False
+            self._posted.append(call)
         self._pool.wake()
+        return True
 
     def settle(self, seconds: float) -> bool:
         """Whether the callbacks of all batches that have ended were called within ``seconds``."""
@@ -263,6 +269,10 @@ class Sender:
                 connection.close()
         for called in self._settling:
             called.set()
+        with self._posting:
+            self._ended = True
+        while self._posted:  # such as connections that were made meanwhile
+            self._posted.popleft()()
 
     def _given_up(self, batch: SentBatch) -> ClientClosed:
         """COMPAT: Java's says that the producer is closed forcefully."""

@@ -18,6 +18,7 @@ from support.scripted_produce import Scripted, producer
 from kbroker.client import KafkaConsumer, KafkaProducer
 from kbroker.client.aio import AsyncKafkaProducer
 from kbroker.client.cluster import Cluster
+from kbroker.client.connection import Connection
 from kbroker.client.errors import ClientClosed, Timeout, UnsupportedHost
 from kbroker.client.produce import BatchProducer
 from kbroker.client.producer import at_exit
@@ -62,6 +63,27 @@ def test_a_closed_producer_leaves_no_connection_open(broker):
         del made
         gc.collect()
     assert [str(one.message) for one in caught if one.category is ResourceWarning] == []
+
+
+def test_a_connection_that_is_made_after_the_end_is_closed(broker, monkeypatch):
+    """Logins take a while, so this is when a program ends."""
+    begun, goes_on = threading.Event(), threading.Event()
+    late: list[Connection] = []
+
+    def connected(*where: Any, **how: Any) -> Connection:
+        begun.set()
+        goes_on.wait(WAIT_S)
+        late.append(Connection(*where, **how))
+        return late[0]
+
+    monkeypatch.setattr("kbroker.client.producer.sender.Connection", connected)
+    made = producer(broker)
+    made.send("t", b"x")
+    assert begun.wait(WAIT_S)
+    made.close(0)
+    goes_on.set()
+
+    wait_until(lambda: late and late[0].closed, WAIT_S, "it is closed")
 
 
 # -- without close
