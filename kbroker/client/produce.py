@@ -28,7 +28,7 @@ from kbroker.client.errors import (
 )
 from kbroker.client.flushed import FlushedAtEnd
 from kbroker.client.offsets import TopicPartition
-from kbroker.client.retry import Retry
+from kbroker.client.retry import Retry, pause_after
 from kbroker.client.transactions import ProducerIdentity
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
@@ -70,6 +70,7 @@ class _Partition:
 
     __slots__ = (
         "added",
+        "failures",
         "in_flight",
         "key",
         "known",
@@ -90,6 +91,7 @@ class _Partition:
         # accepted.
         self.known = False
         self.not_before = 0.0
+        self.failures = 0  # in a row
         self.trouble: ClientError | None = None  # passing; nothing is sent until in_flight is empty
 
 
@@ -393,7 +395,10 @@ class BatchProducer(FlushedAtEnd):
         if not error.retriable:
             raise self._fail(error)
         state.trouble = error
-        state.not_before = time.monotonic() + 0.1
+        now = time.monotonic()
+        if now >= state.not_before:  # one failure may put back several batches
+            state.failures += 1
+            state.not_before = now + pause_after(state.failures)
 
     def _send_to(self, leader: int, ready: list[_Partition], retry: Retry) -> bool:
         """Send one request; False if the node has its maximum in flight or cannot be reached."""
@@ -529,6 +534,7 @@ class BatchProducer(FlushedAtEnd):
     def _acknowledge(self, state: _Partition, batch: _Batch, base_offset: int) -> None:
         state.in_flight.remove(batch)
         state.known = True
+        state.failures = 0
         self._unacknowledged_bytes -= len(batch.data)
         self.acknowledged[state.key] = self.acknowledged.get(state.key, 0) + batch.records
         if base_offset >= 0:

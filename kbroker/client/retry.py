@@ -26,6 +26,12 @@ _TELL_AGAIN_AFTER_S = 30.0  # many calls wait for the same broker
 _told: RateLimit | None = None
 
 
+def pause_after(failures: int) -> float:
+    """Seconds before another attempt after so many in vain: from 20 ms to a second, with jitter."""
+    grown = FIRST_PAUSE_S * 2.0 ** min(max(failures - 1, 0), 30)
+    return min(grown, PAUSE_MAX_S) * random.uniform(0.7, 1.3)
+
+
 class Retry:
     """Backoff grows from 20 ms to a second, with jitter; ``progress`` resets it.
 

@@ -51,10 +51,8 @@ LAST_VERSION = 12
 # BOUND: how long the loop sleeps without an event.
 _HOUSE_S = 1.0
 _EPOCH_MAX = 32_767
-# After so long without a response others are asked who leads.
-_SILENT_S = 3.0
-# After so long it is told as a reason.
-_NOTICED_S = 1.0
+# After so long without a response it is told as a reason, and others are asked who leads.
+_NOTICED_S, _SILENT_S = 1.0, 3.0
 
 # The leader is another one, or none.
 _MOVED = frozenset(

@@ -19,13 +19,14 @@ from kbroker.client import KafkaConsumer, KafkaProducer
 from kbroker.client.aio import AsyncKafkaProducer
 from kbroker.client.cluster import Cluster
 from kbroker.client.connection import Connection
-from kbroker.client.errors import ClientClosed, Timeout, UnsupportedHost
+from kbroker.client.errors import ClientClosed, ConnectionLost, Timeout, UnsupportedHost
 from kbroker.client.produce import BatchProducer
 from kbroker.client.producer import at_exit
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
 from kbroker.protocol.messages.end_txn import EndTxnResponse
+from kbroker.record.builder import BatchBuilder
 from kbroker.testing import wait_until
 
 pytestmark = pytest.mark.unit
@@ -54,6 +55,7 @@ def broker() -> Iterator[Scripted]:
 
 def test_a_closed_producer_leaves_no_connection_open(broker):
     """Not that for metadata either."""
+    gc.collect()  # what other tests have left
     made = producer(broker)
     made.send("t", b"x").result(WAIT_S)
     made.close()
@@ -190,6 +192,41 @@ def test_an_open_transaction_is_left_where_close_may_not_wait(broker):
     made.send("t", b"x").result(WAIT_S)
     made.close(0)
     assert ends == []
+
+
+class Clock:
+    """Time passes while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += max(seconds, 0.001)
+
+
+def test_a_wire_producer_tries_less_and_less_often(monkeypatch):
+    """While its brokers are gone, it takes no more of a core than others that wait."""
+    tries: list[float] = []
+    clock = Clock()
+
+    def leader(topic: str, partition: int, retry: Any) -> Any:
+        tries.append(clock.now)
+        raise ConnectionLost("127.0.0.1:1", "connection refused")
+
+    monkeypatch.setattr("kbroker.client.produce.time", clock)
+    cluster: Any = SimpleNamespace(leader=leader, request_timeout=1.0)
+    made = BatchProducer(cluster, idempotent=False, delivery_timeout=30.0)
+    builder = BatchBuilder()
+    builder.append(b"x")
+    made.send("t", 0, bytearray(builder.build()), 1)
+    with pytest.raises(Timeout, match="connection refused"):
+        made.flush()
+
+    assert tries[1] - tries[0] < 0.1
+    assert 20 < len(tries) < 60
 
 
 # -- silence
