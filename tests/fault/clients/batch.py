@@ -288,7 +288,7 @@ class Batch:
                 for program in part.programs[:1]:
                     program.say("strike")
         elif self._fault.is_of_topic:
-            self._change_topics()
+            self._each(self._change_topic)
         elif self._fault.what == EPOCHS:
             self._say("slow")
         elif self._fault.is_waiting:
@@ -322,19 +322,17 @@ class Batch:
             self._stage.strike(harm, self._victim)
             hold(EACH_S)
 
-    def _change_topics(self) -> None:
-        for part in self._parts:
-            if self._fault.what == "topic grown":
-                part.partitions = PARTITIONS + 1 if part.role.members else PARTITIONS
-                self._topics.grow(part.topic, PARTITIONS + 1)
-                for feed in self._feeds:
-                    if part.topic in feed.topics:
-                        feed.topics[part.topic] = PARTITIONS + 1
-                continue
-            self._topics.delete(part.topic)
-            if self._fault.what == "topic recreated":
-                hold(0.5)
-                self._topics.create(part.topic, self._replicas())
+    def _change_topic(self, part: _Part) -> None:
+        if self._fault.what == "topic grown":
+            part.partitions = PARTITIONS + 1 if part.role.members else PARTITIONS
+            self._topics.grow(part.topic, PARTITIONS + 1)
+            for feed in self._feeds:
+                if part.topic in feed.topics:
+                    feed.topics[part.topic] = PARTITIONS + 1
+            return
+        self._topics.delete(part.topic)
+        if self._fault.what == "topic recreated":
+            self._topics.create(part.topic, self._replicas())
 
     def _go_on(self) -> None:
         """While it lasts, if they can; and after it."""
