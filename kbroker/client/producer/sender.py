@@ -32,6 +32,7 @@ from kbroker.client.errors import (
     UnsupportedByBroker,
 )
 from kbroker.client.produce import told
+from kbroker.client.producer.answers import FENCED, MOVED, OUT_OF_STEP, UNSURE
 from kbroker.client.producer.beside import Beside
 from kbroker.client.producer.splitting import halves
 from kbroker.client.producer.topic_metadata import TopicMetadata
@@ -53,39 +54,6 @@ _HOUSE_S = 1.0
 _EPOCH_MAX = 32_767
 # After so long without a response it is told as a reason, and others are asked who leads.
 _NOTICED_S, _SILENT_S = 1.0, 3.0
-
-# The leader is another one, or none.
-_MOVED = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.NETWORK_EXCEPTION,
-    }
-)
-# The broker's state of this producer does not fit: the batch was not appended.
-_OUT_OF_STEP = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
-_FENCED = frozenset(
-    {
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.PRODUCER_FENCED,
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-        ErrorCode.INVALID_TXN_STATE,
-    }
-)
-# It may have been appended, although it is reported as failed.
-_UNSURE = frozenset(
-    {
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-    }
-)
 
 
 class Sender:
@@ -120,7 +88,8 @@ class Sender:
         self._links: dict[int, Connection] = {}
         self._silent_since: dict[str, float] = {}  # by address; another one is made for each turn
         self.connections_made = self.connections_closed = 0
-        self._last_errors: dict[tuple[str, int], ClientError] = {}
+        self._last_errors: dict[tuple[str, int], str] = {}
+        self._answering = ""  # the address whose response is looked at
         self._identity = (-1, -1)
         self.implicit = False
         self.add_partitions: Callable[[list[tuple[str, int]]], None] | None = None
@@ -186,7 +155,7 @@ class Sender:
         found = [
             *map(str, list(self._unreachable.values())),
             *(f"{who}: no response for {now - at:.0f} s" for who, at in self._silent_since.items()),
-            *map(str, list(self._last_errors.values())),
+            *list(self._last_errors.values()),
         ]
         return found[0] if found else self.metadata.trouble()
 
@@ -437,7 +406,7 @@ class Sender:
         for batch in batches:
             key = (batch.topic, batch.partition)
             last = self._last_errors.get(key)
-            why = str(last) if last is not None else self._why_not_sent(batch)
+            why = last if last is not None else self._why_not_sent(batch)
             if batch.attempts:
                 self.unsure = True
             self._fail(batch, Timeout(f"the delivery to {key[0]}-{key[1]}", seconds, why))
@@ -463,6 +432,8 @@ class Sender:
             for topic in response.responses
             for row in topic.partition_responses
         }
+        link = self._links.get(node)
+        self._answering = link.address if link is not None else f"node {node}"
         for batch in batches:
             self._take_row(batch, rows.get((batch.topic, batch.partition)))
 
@@ -484,18 +455,18 @@ class Sender:
         if error.code == ErrorCode.MESSAGE_TOO_LARGE and batch.records > 1 and not self.aborting:
             self._split_or_fail(batch, error)
             return
-        if error.code in _MOVED:
+        if error.code in MOVED:
             hint = row.current_leader
             leader, epoch = (hint.leader_id, hint.leader_epoch) if hint is not None else (-1, -1)
             self._pool.set_leader(batch.topic, batch.partition, leader, epoch)
             if leader < 0:
                 self.metadata.refresh()
-        if batch.producer[2] >= 0 and error.code in _OUT_OF_STEP:
+        if batch.producer[2] >= 0 and error.code in OUT_OF_STEP:
             self._resume_sequence(batch, error)
-        elif batch.producer[2] >= 0 and error.code in _FENCED and self._transaction_failed is None:
+        elif batch.producer[2] >= 0 and error.code in FENCED and self._transaction_failed is None:
             self._resume_sequence(batch, error)
         else:
-            self._retry_or_fail(batch, error, unsure=error.code in _UNSURE)
+            self._retry_or_fail(batch, error, unsure=error.code in UNSURE)
 
     def _split_or_fail(self, batch: SentBatch, error: ClientError) -> None:
         """COMPAT: as Java's. The parts follow one another with the numbers that the batch had, and
@@ -564,7 +535,8 @@ class Sender:
             self._loop.rewrite(batch)
 
     def _put_back(self, batch: SentBatch, error: ClientError) -> None:
-        self._last_errors[batch.topic, batch.partition] = error
+        by = f" (by {self._answering})" if isinstance(error, RejectedError) else ""
+        self._last_errors[batch.topic, batch.partition] = f"{error}{by}"
         pause = self._pause("retry.backoff.ms", "retry.backoff.max.ms", batch.attempts)
         self._loop.put_back(batch, pause)
 

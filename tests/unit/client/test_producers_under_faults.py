@@ -273,6 +273,15 @@ def test_a_flush_in_vain_says_who_does_not_respond(broker, monkeypatch):
         silent.set()
 
 
+def test_a_record_that_is_rejected_until_the_end_says_by_whom():
+    with Scripted(*[int(ErrorCode.NOT_LEADER_OR_FOLLOWER)] * 1000) as broker:
+        with producer(broker, request_timeout_ms=100, delivery_timeout_ms=300) as made:
+            error = made.send("t", b"x").exception(WAIT_S)
+
+    assert isinstance(error, Timeout)
+    assert "NOT_LEADER_OR_FOLLOWER" in str(error) and f"(by {broker.bootstrap})" in str(error)
+
+
 @pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
 def test_the_end_of_a_transaction_takes_max_block_ms_and_may_be_called_again(broker, end):
     """As in Java, also while a record waits for its acknowledgement, which may take minutes."""
