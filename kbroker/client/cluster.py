@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from kbroker.client.addresses import parse_addresses
 from kbroker.client.connection import Connection
 from kbroker.client.errors import (
+    ClientClosed,
     ClientError,
     ConnectionLost,
     RejectedError,
@@ -24,7 +25,7 @@ from kbroker.client.errors import (
     Timeout,
     UnreachableError,
 )
-from kbroker.client.retry import Retry
+from kbroker.client.retry import Retry, milliseconds
 from kbroker.client.security import Security
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
@@ -95,6 +96,7 @@ class Cluster:
         self.on_connected: Callable[[Connection], None] | None = None
         self._seeds = parse_addresses(self.bootstrap)
         self._until: float | None = None  # see ``within``
+        self._ended = False
         self._forget()
 
     @classmethod
@@ -115,7 +117,7 @@ class Cluster:
             ("socket.connection.setup.timeout.ms", "connect_timeout"),
         ):
             if options.get(name):
-                settings.setdefault(argument, _milliseconds(name, options[name]))
+                settings.setdefault(argument, milliseconds(name, options[name]))
         return cls(bootstrap, Security.from_options(options), **settings)
 
     def _forget(self) -> None:
@@ -160,6 +162,12 @@ class Cluster:
                 connection.close()
         self._idle.clear()
 
+    def interrupt(self) -> None:
+        """Let the call under way, and those that follow, raise ClientClosed. Any thread."""
+        self._ended = True
+        for connection in list(self._connections.values()):
+            connection.interrupt()
+
     def retry(self, what: str, deadline: float | None = None) -> Retry:
         """deadline: in seconds, None for the cluster's own. Raises Timeout after that of a block of
         ``within``.
@@ -190,6 +198,8 @@ class Cluster:
         """
         if self._pid != os.getpid():
             self._forget()  # connections of another process: its requests are on them
+        if self._ended:
+            raise ClientClosed("the client is closed")
         self._note_failures()
         made = self._any_connection(retry) if node is None else self._shared_connection(node, retry)
         retry.asked = self.asked = made.address
@@ -585,13 +595,3 @@ def _topic_of(row: Any) -> Topic:
         for part in row.partitions
     }
     return Topic(row.name, row.topic_id, dict(sorted(partitions.items())), row.is_internal)
-
-
-def _milliseconds(name: str, value: object) -> float:
-    try:
-        number = int(str(value))
-    except ValueError:
-        number = 0
-    if number <= 0:
-        raise SettingRefused(name, f"{value!r} is not a positive number of milliseconds")
-    return number / 1000

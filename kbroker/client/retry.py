@@ -6,7 +6,13 @@ import random
 import time
 from typing import TYPE_CHECKING
 
-from kbroker.client.errors import ClientError, RejectedError, Timeout, UnreachableError
+from kbroker.client.errors import (
+    ClientError,
+    RejectedError,
+    SettingRefused,
+    Timeout,
+    UnreachableError,
+)
 
 if TYPE_CHECKING:
     from kbroker.logcontext import RateLimit
@@ -108,6 +114,16 @@ class Retry:
         self._last = None
         self._tell_at = self.deadline - self.seconds + TELL_AFTER_S
         self.attempts = 0
+
+
+def milliseconds(name: str, value: object) -> float:
+    try:
+        number = int(str(value))
+    except ValueError:
+        number = 0
+    if number <= 0:
+        raise SettingRefused(name, f"{value!r} is not a positive number of milliseconds")
+    return number / 1000
 
 
 def _tell(what: str, error: Exception, left_s: float) -> None:

@@ -156,10 +156,14 @@ class Lane:
         self._cluster.close()
 
     def close(self, timeout: float) -> None:
-        """End after the calls that are queued; waits for that, at most ``timeout`` seconds."""
+        """End after the calls that are queued, for ``timeout`` seconds; what has not ended by then
+        is interrupted.
+        """
         if self._thread is not None:
             self._queue.put(None)
             self._thread.join(timeout)
+            if self._thread.is_alive():
+                self._cluster.interrupt()
 
 
 class NodeLanes:

@@ -19,6 +19,7 @@ from kbroker.client.errors import (
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.fetch import FetchResponse
+from kbroker.testing import wait_until
 
 pytestmark = pytest.mark.unit
 
@@ -123,6 +124,27 @@ def test_a_replica_that_answers_errors_is_left_for_the_leader(scene, code, place
         assert values(consumer, 3) == [0, 1, 2]
         assert len(scene.fetches[1]) == 1
     assert [one.rack_id for one in scene.fetches[0][:2]] == ["here", ""]
+
+
+def test_no_thread_waits_for_a_silent_broker_after_close(scene):
+    """Each would be there until request.timeout.ms, with its socket."""
+    released, asked = threading.Event(), threading.Event()
+    scene.brokers[0].answers[ApiKey.LIST_OFFSETS] = lambda request, state: (
+        asked.set(),
+        released.wait(60),
+        None,
+    )[2]
+    before = set(threading.enumerate())
+    seconds = {"request_timeout_ms": 300_000, "socket_connection_setup_timeout_ms": 300_000}
+    with scene.consumer(**seconds) as consumer:
+        wait_until(lambda: consumer.poll(0.01) or asked.is_set(), WAIT_S)
+
+    def left() -> list[str]:
+        names = [one.name for one in threading.enumerate() if one not in before]
+        return [name for name in names if name.startswith("kafka-consumer")]
+
+    wait_until(lambda: not left(), 10)
+    released.set()
 
 
 @pytest.mark.parametrize("policy", ["earliest", "none"])
