@@ -25,6 +25,7 @@ LOOK_S = 1.0  # a longer one keeps the program from polling
 CLOSE_S = 10.0
 COMMIT_EVERY_S = 0.5
 LOOK_EVERY_S = 0.3
+REST_LOOK_S = 3.0  # a call of a second tries ten times
 SLOW_S = 2.5
 RAISES_EVERY = 15
 
@@ -237,7 +238,7 @@ def read(program: Program) -> None:
         if now > committed + COMMIT_EVERY_S:
             committed = now
             reader.commit()
-        if now > looked + LOOK_EVERY_S:
+        if now > looked + (REST_LOOK_S if program.resting else LOOK_EVERY_S):
             looked = now
             reader.look()
         if program.mishap_due("max.poll.interval"):
