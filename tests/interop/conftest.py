@@ -1,4 +1,7 @@
-"""One broker for all tests of a run, drivers of every client, and access to the broker's log."""
+"""One broker for all tests of a run, drivers of every client, and access to the broker's log.
+
+KBROKER_EXAM_CLUSTER puts three brokers in its place (three_brokers.py).
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,13 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 from interop.drivers import ClientError, Driver
+from interop.drivers.access import Access
 from interop.drivers.groups import (
     AioGroups,
     ConfluentGroups,
@@ -28,6 +33,7 @@ from interop.drivers.transactions import (
     KafkaPythonTransactions,
     Transactional,
 )
+from interop.three_brokers import EXAM_CLUSTER, ThreeBrokers
 from support.all_processes import all_pids, wait_until_all_serve
 
 from kbroker.testing import Broker, wait_until
@@ -113,9 +119,6 @@ class Elsewhere:
     transactions should pass with Apache Kafka, too. Its log is not available.
     """
 
-    log_text = ""
-    pids: dict[str, int] = {}
-
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self.host, _, port = bootstrap.rpartition(":")
@@ -123,52 +126,94 @@ class Elsewhere:
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[Broker]:
-    """The broker under test."""
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """The broker under test, or the three of them."""
     elsewhere = os.environ.get("KBROKER_EXAM_BOOTSTRAP")
+    cluster = os.environ.get(EXAM_CLUSTER)
     if elsewhere:
         yield Elsewhere(elsewhere)  # type: ignore[misc]
-        return
-    with Broker(SETTINGS, start_timeout=60) as running:
-        wait_until_all_serve(running)
-        yield running
+    elif cluster:
+        with closing(ThreeBrokers(SETTINGS, cluster, tmp_path_factory.mktemp("site"))) as three:
+            yield three  # type: ignore[misc]
+    else:
+        with Broker(SETTINGS, start_timeout=60) as running:
+            wait_until_all_serve(running)
+            yield running
+
+
+def brokers_of(broker: object) -> list[Broker]:
+    """Those that the run has started."""
+    if isinstance(broker, ThreeBrokers):
+        return broker.cluster.brokers
+    return [broker] if isinstance(broker, Broker) else []
+
+
+def nodes_of(broker: Broker) -> dict[int, str]:
+    """The address of each broker for clients, by its id."""
+    return dict(enumerate(broker.bootstrap.split(",")))
+
+
+def has_topic_ids(broker: Broker) -> bool:
+    """Not in a cluster of Kafka 2.7's protocol: its brokers derive ids from names."""
+    return not isinstance(broker, ThreeBrokers)
+
+
+def directory_of(broker: Broker, topic: str, partition: int = 0) -> Path:
+    """Where the broker, or the one of several that leads it, keeps the partition."""
+    home = broker.leader(topic, partition) if isinstance(broker, ThreeBrokers) else broker
+    return Path(home.data_dir, f"{topic}-{partition}")
 
 
 @pytest.fixture(scope="session")
-def driver_of(broker: Broker) -> Iterator[Callable[[str], Driver]]:
+def access(broker: Broker) -> Access:
+    """How clients reach the broker."""
+    return broker.access if isinstance(broker, ThreeBrokers) else Access(broker.bootstrap)
+
+
+@pytest.fixture(scope="session")
+def driver_of(access: Access) -> Iterator[Callable[[str], Driver]]:
     """Creates drivers by name, once each."""
+    with drivers_of(access) as get:
+        yield get
+
+
+@contextmanager
+def drivers_of(access: Access) -> Iterator[Callable[[str], Driver]]:
+    """What the fixture ``driver_of`` is."""
     made: dict[str, Driver] = {}
 
     def get(name: str) -> Driver:
         if name not in made:
-            made[name] = _driver(name, broker.bootstrap)
+            made[name] = _driver(name, access)
         return made[name]
 
-    yield get
-    for driver in made.values():
-        driver.close()
+    try:
+        yield get
+    finally:
+        for driver in made.values():
+            driver.close()
 
 
-def _driver(name: str, bootstrap: str) -> Driver:
+def _driver(name: str, access: Access) -> Driver:
     kind, _, version = name.partition(" ")
     if kind == "java":
         from interop.drivers.java import Java
 
-        return Java(bootstrap, version)
+        return Java(access, version)
     if kind == "kcat":
-        return Kcat(bootstrap)
+        return Kcat(access)
     if kind == "aiokafka":
         from interop.drivers.aio import Aio
 
-        return Aio(bootstrap)
+        return Aio(access)
     if kind == "kafka-python":
         from interop.drivers.kafka_python import KafkaPython
 
         pinned = tuple(map(int, version.split("."))) if version else None
-        return KafkaPython(bootstrap, pinned)
+        return KafkaPython(access, pinned)
     from interop.drivers.confluent import Confluent
 
-    return Confluent(bootstrap)
+    return Confluent(access)
 
 
 @pytest.fixture
@@ -178,14 +223,14 @@ def driver(request: pytest.FixtureRequest, driver_of: Callable[[str], Driver]) -
 
 
 @pytest.fixture
-def join(broker: Broker, driver_of: Callable[[str], Driver]) -> Iterator[Callable[..., Member]]:
+def join(access: Access, driver_of: Callable[[str], Driver]) -> Iterator[Callable[..., Member]]:
     """``join("aiokafka", "group", "topic", ...)`` creates a member; all are closed after the
     test.
     """
     joined: list[Member] = []
 
     def make(name: str, group: str, *topics: str, **options: Any) -> Member:
-        member = _member(name, driver_of, broker.bootstrap, Subscription(group, topics, **options))
+        member = _member(name, driver_of, access, Subscription(group, topics, **options))
         joined.append(member)
         return member
 
@@ -196,14 +241,14 @@ def join(broker: Broker, driver_of: Callable[[str], Driver]) -> Iterator[Callabl
 
 
 def _member(
-    name: str, driver_of: Callable[[str], Driver], bootstrap: str, wanted: Subscription
+    name: str, driver_of: Callable[[str], Driver], access: Access, wanted: Subscription
 ) -> Member:
     from interop.drivers.members_ours import KbrokerMember
     from interop.drivers.members_outside import JavaMember, KcatMember
     from interop.drivers.members_python import AioMember, ConfluentMember, KafkaPythonMember
 
     if name.startswith("java"):
-        return JavaMember(driver_of(name), bootstrap, wanted)  # type: ignore[arg-type]
+        return JavaMember(driver_of(name), access, wanted)  # type: ignore[arg-type]
     kinds = {
         "confluent-kafka": ConfluentMember,
         "kafka-python": KafkaPythonMember,
@@ -211,12 +256,12 @@ def _member(
         "kcat": KcatMember,
         "kbroker": KbrokerMember,
     }
-    return kinds[name](bootstrap, wanted)
+    return kinds[name](access, wanted)
 
 
 @pytest.fixture
 def transactional(
-    broker: Broker, driver_of: Callable[[str], Driver]
+    access: Access, driver_of: Callable[[str], Driver]
 ) -> Iterator[Callable[..., Transactional]]:
     """``transactional("java 4.3.0", "some-id", timeout_ms=60_000)`` creates a producer."""
     made: list[Transactional] = []
@@ -230,9 +275,9 @@ def transactional(
         producer: Transactional
         if name.startswith("java"):
             java: Any = driver_of(name)
-            producer = JavaTransactions(java, broker.bootstrap, identity, timeout_ms, **config)
+            producer = JavaTransactions(java, access, identity, timeout_ms, **config)
         else:
-            producer = kinds[name](broker.bootstrap, identity, timeout_ms, **config)
+            producer = kinds[name](access, identity, timeout_ms, **config)
         made.append(producer)
         return producer
 
@@ -244,7 +289,7 @@ def transactional(
 
 @pytest.fixture(scope="session")
 def groups_of(
-    broker: Broker, driver_of: Callable[[str], Driver]
+    access: Access, driver_of: Callable[[str], Driver]
 ) -> Iterator[Callable[[str], GroupAdmin]]:
     """The admin clients of groups, by client name."""
     made: dict[str, GroupAdmin] = {}
@@ -258,7 +303,7 @@ def groups_of(
         if name not in made and name.startswith("java"):
             made[name] = JavaGroups(driver_of(name))  # type: ignore[arg-type]
         elif name not in made:
-            made[name] = kinds[name](broker.bootstrap)
+            made[name] = kinds[name](access)
         return made[name]
 
     yield get
@@ -273,15 +318,17 @@ def topic() -> str:
 
 
 @pytest.fixture
-def create(driver_of: Callable[[str], Driver]) -> Callable[..., None]:
+def create(broker: Broker, driver_of: Callable[[str], Driver]) -> Callable[..., None]:
     """``create(topic, partitions)`` returns once every client sees the topic, in Apache Kafka
-    too.
+    too, and every broker.
     """
     admin: Any = driver_of("confluent-kafka")
 
     def work(topic: str, partitions: int = 1) -> None:
         admin.create_topic(topic, partitions)
         wait_until(lambda: _partitions(admin, topic) == partitions, what=f"{topic} is there")
+        if isinstance(broker, ThreeBrokers):
+            broker.cluster.wait_in_sync(topic)
 
     return work
 
@@ -300,18 +347,18 @@ def group() -> str:
 
 
 @pytest.fixture
-def made(topic: str, driver_of: Callable[[str], Driver]) -> str:
+def made(topic: str, create: Callable[..., None]) -> str:
     """A topic with one partition."""
-    driver_of("confluent-kafka").create_topic(topic)  # type: ignore[attr-defined]
+    create(topic)
     return topic
 
 
 @pytest.fixture(autouse=True)
 def clean_log(broker: Broker) -> Iterator[None]:
     """No test may leave an error in the broker's log, or kill one of its processes."""
-    before = len(broker.log_text)
-    pids = all_pids(broker)
+    before = [(one, len(one.log_text), all_pids(one)) for one in brokers_of(broker)]
     yield
-    bad = BAD_LINE.findall(broker.log_text[before:])
-    assert not bad, f"in the broker's log:\n{broker.log_text[before:]}"
-    assert broker.pids == pids, f"processes were restarted:\n{broker.log_text[before:]}"
+    for one, at, pids in before:
+        news = one.log_text[at:]
+        assert not BAD_LINE.findall(news), f"in the broker's log:\n{news}"
+        assert one.pids == pids, f"processes were restarted:\n{news}"

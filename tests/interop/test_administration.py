@@ -8,8 +8,9 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from interop.conftest import ADMINS, clients, java_names
+from interop.conftest import ADMINS, clients, has_topic_ids, java_names, nodes_of
 from interop.drivers import AdminDriver, ClientError, Message, payloads
+from interop.drivers.access import Access
 
 from kbroker.testing import Broker, wait_until
 
@@ -115,8 +116,8 @@ def test_deleted_records_move_the_beginning(driver: AdminDriver, made: str) -> N
 def test_cluster_is_described(driver: AdminDriver, broker: Broker) -> None:
     found = driver.cluster()
     assert re.fullmatch(r"[A-Za-z0-9_-]{22}", found["id"])
-    assert found["controller"] == 0
-    assert found["brokers"] == {0: broker.bootstrap}
+    assert found["controller"] in nodes_of(broker)
+    assert found["brokers"] == nodes_of(broker)
 
 
 @pytest.mark.parametrize("driver", ADMINS, indirect=True)
@@ -132,13 +133,14 @@ def test_unknown_topic_is_reported_as_such(driver: AdminDriver, topic: str) -> N
 
 
 @pytest.mark.parametrize("driver", clients(*java_names()), indirect=True)
-def test_topic_id_names_the_topic_for_java(driver: Any, made: str) -> None:
+def test_topic_id_names_the_topic_for_java(driver: Any, broker: Broker, made: str) -> None:
     topic_id = driver.call("describe_topic", topic=made)["id"]
     assert driver.call("describe_topic_id", id=topic_id)["name"] == made
     driver.call("delete_topic_id", id=topic_id)
     assert code_of(driver.partitions, made) == UNKNOWN_TOPIC_OR_PARTITION
     driver.create_topic(made)
-    assert driver.call("describe_topic", topic=made)["id"] != topic_id
+    if has_topic_ids(broker):
+        assert driver.call("describe_topic", topic=made)["id"] != topic_id
 
 
 @pytest.mark.parametrize("driver", clients(*java_names()), indirect=True)
@@ -149,36 +151,41 @@ def test_log_directories_tell_sizes_to_java(driver: Any, broker: Broker, made: s
 
 
 def test_log_directories_tell_sizes_to_kafka_python(
-    driver_of: Callable[[str], AdminDriver], broker: Broker, made: str
+    driver_of: Callable[[str], AdminDriver], broker: Broker, access: Access, made: str
 ) -> None:
+    """Of each replica."""
     from kafka import KafkaAdminClient
 
     driver_of("confluent-kafka").produce(made, payloads(100))
     path = broker.data_dir / f"{made}-0" / "00000000000000000000.log"
-    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    admin = KafkaAdminClient(**access.kafka_python())
     try:
-        (response,) = admin.describe_log_dirs()
+        responses = admin.describe_log_dirs()
         (described,) = admin.describe_topics([made])
     finally:
         admin.close()
-    sizes = {
-        (found["name"], partition["partition_index"]): partition["partition_size"]
+    sizes = [
+        partition["partition_size"]
+        for response in responses
         for directory in response["log_dirs"]
         for found in directory["topics"]
         for partition in found["partitions"]
-    }
-    assert sizes[made, 0] == path.stat().st_size
+        if found["name"] == made
+    ]
+    assert sizes == [path.stat().st_size] * access.replicas
     assert UUID(described["topic_id"]).int != 0
 
 
 def test_topic_id_is_told_to_librdkafka(
-    driver_of: Callable[[str], AdminDriver], broker: Broker, made: str
+    driver_of: Callable[[str], AdminDriver], access: Access, made: str
 ) -> None:
     from confluent_kafka import TopicCollection
     from confluent_kafka.admin import AdminClient
 
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin = AdminClient(access.librdkafka())
     found = admin.describe_topics(TopicCollection([made]))[made].result(20)
     assert found.topic_id is not None and len(str(found.topic_id)) == 22
     (only,) = found.partitions
-    assert (only.id, only.leader.id, [node.id for node in only.isr]) == (0, 0, [0])
+    isr = [node.id for node in only.isr]
+    assert (only.id, sorted(isr)) == (0, list(range(access.replicas)))
+    assert only.leader.id in isr

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 from interop.drivers import CODECS, Message
+from interop.drivers.access import Access
 from interop.drivers.kafka_python import KafkaPython
 from interop.drivers.kcat import Kcat
-
-from kbroker.testing import Broker
 
 pytestmark = pytest.mark.interop
 
@@ -29,12 +28,12 @@ START_MS = 1_700_000_000_000
 
 
 @pytest.mark.skipif(Kcat.missing(), reason="kcat is not installed")
-def test_command_of_the_readme_tells_which_versions_are_served(broker: Broker) -> None:
+def test_command_of_the_readme_tells_which_versions_are_served(access: Access) -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text()
     command = re.search(r"`kcat -b \.\.\. (-L -d \w+)`", readme)
     assert command is not None
     done = subprocess.run(
-        ["kcat", "-b", broker.bootstrap, *command[1].split()],
+        ["kcat", *access.kcat(), *command[1].split()],
         capture_output=True,
         text=True,
         timeout=60,
@@ -50,9 +49,9 @@ def test_command_of_the_readme_tells_which_versions_are_served(broker: Broker) -
     ],
     ids=lambda release: ".".join(map(str, release)),
 )
-def pinned(request: pytest.FixtureRequest, broker: Broker) -> Iterator[KafkaPython]:
+def pinned(request: pytest.FixtureRequest, access: Access) -> Iterator[KafkaPython]:
     """kafka-python, configured for a broker of that release."""
-    yield KafkaPython(broker.bootstrap, request.param)
+    yield KafkaPython(access, request.param)
 
 
 def test_pinned_kafka_python_does_all_it_could_then(

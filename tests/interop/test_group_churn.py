@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 from interop.drivers import Driver
+from interop.drivers.access import Access
 from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
 from interop.drivers.members import Member, Partition, overlaps, while_owned
 from support.pace import hold
 
-from kbroker.testing import Broker, wait_until
+from kbroker.testing import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(FIRST_TEST_TIMEOUT_S)]
 
@@ -48,13 +49,13 @@ def seed() -> int:
 class Writer:
     """Writes numbered values to all partitions until it is stopped."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, access: Access, topic: str) -> None:
         from confluent_kafka import Producer
 
         self.count = 0
         self._topic = topic
-        settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5}
-        self._producer: Any = Producer(settings)
+        settings = {"enable.idempotence": True, "linger.ms": 5}
+        self._producer: Any = Producer({**access.librdkafka(), **settings})
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -78,9 +79,9 @@ class Writer:
 
 
 @pytest.fixture
-def writer(broker: Broker, create: Callable[..., None], topic: str) -> Iterator[Writer]:
+def writer(access: Access, create: Callable[..., None], topic: str) -> Iterator[Writer]:
     create(topic, PARTITIONS)
-    running = Writer(broker.bootstrap, topic)
+    running = Writer(access, topic)
     yield running
     running.stop()
 

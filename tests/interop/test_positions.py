@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from interop.conftest import ALL
+from interop.conftest import ALL, brokers_of
 from interop.drivers import AdminDriver, Driver, Message, OffsetDriver, options, payloads
 
 from kbroker.testing import Broker, wait_until
@@ -27,8 +27,10 @@ def metric(broker: Broker, wanted: str) -> float:
     """A counter's sum over all processes; ``label=value`` may follow the name."""
     name, _, label = wanted.partition(" ")
     label = label.replace("=", '="')
-    with urllib.request.urlopen(f"{broker.metrics_url}/metrics", timeout=30) as response:
-        lines = response.read().decode().splitlines()
+    lines: list[str] = []
+    for one in brokers_of(broker):
+        with urllib.request.urlopen(f"{one.metrics_url}/metrics", timeout=30) as response:
+            lines += response.read().decode().splitlines()
     found = [line for line in lines if line.startswith(name + "{") and label in line]
     return sum(float(line.rpartition(" ")[2]) for line in found)
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import struct
-from pathlib import Path
 
 import pytest
-from interop.conftest import ALL
+from interop.conftest import ALL, directory_of
 from interop.drivers import CODECS, ClientError, Driver, Message, payloads
 
 from kbroker.testing import Broker, wait_until
@@ -21,7 +20,7 @@ HEADERS = (("trace", b"\x00\xff"), ("empty", b""), ("null", None), ("trace", b"a
 def batches(broker: Broker, topic: str, partition: int = 0) -> list[tuple[int, int, int]]:
     """``(records, codec, producer id)`` of each batch in the log on disk."""
     found = []
-    for path in sorted(Path(broker.data_dir, f"{topic}-{partition}").glob("*.log")):
+    for path in sorted(directory_of(broker, topic, partition).glob("*.log")):
         data = path.read_bytes()
         at = 0
         while at < len(data):

@@ -45,26 +45,26 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 /**
  * Apache Kafka's Java clients, driven by one JSON object a line on standard input. Each is answered
  * by one line on standard output: {"result": ...} or {"code": Kafka's error code, "error": text}.
- * Bytes are base64. The only argument is the bootstrap address.
+ * Bytes are base64. The only argument is an object, too: settings of every client.
  */
 public final class ClientDriver {
     private static final long WAIT_S = 20;
     private static final ObjectMapper JSON = new ObjectMapper();
-    private final String bootstrap;
+    private final Map<String, Object> common;
     private final Admin admin;
     private final Members members = new Members();
     private final Transactions transactions = new Transactions(members);
     private final Groups groups;
 
-    private ClientDriver(String bootstrap) {
-        this.bootstrap = bootstrap;
-        this.admin = Admin.create(Map.of("bootstrap.servers", bootstrap));
+    private ClientDriver(Map<String, Object> common) {
+        this.common = common;
+        this.admin = Admin.create(common);
         this.groups = new Groups(admin);
     }
 
     public static void main(String[] arguments) throws Exception {
         PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
-        ClientDriver driver = new ClientDriver(arguments[0]);
+        ClientDriver driver = new ClientDriver(settings(JSON.readTree(arguments[0])));
         BufferedReader in =
             new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
@@ -121,18 +121,23 @@ public final class ClientDriver {
 
     // -- producer and consumer
 
-    private Map<String, Object> settings(JsonNode call) {
+    private static Map<String, Object> settings(JsonNode object) {
         Map<String, Object> settings = new HashMap<>();
-        settings.put("bootstrap.servers", bootstrap);
-        call.path("config").fields().forEachRemaining(
+        object.fields().forEachRemaining(
             entry -> settings.put(entry.getKey(), entry.getValue().asText()));
+        return settings;
+    }
+
+    private Map<String, Object> settingsOf(JsonNode call) {
+        Map<String, Object> settings = new HashMap<>(common);
+        settings.putAll(settings(call.path("config")));
         return settings;
     }
 
     private List<Long> produce(JsonNode call) throws Exception {
         List<Future<RecordMetadata>> sent = new ArrayList<>();
         try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(
-                settings(call), new ByteArraySerializer(), new ByteArraySerializer())) {
+                settingsOf(call), new ByteArraySerializer(), new ByteArraySerializer())) {
             for (JsonNode message : call.get("messages")) {
                 ProducerRecord<byte[], byte[]> record = new ProducerRecord<>(
                     call.get("topic").asText(), call.get("partition").asInt(),
@@ -153,7 +158,7 @@ public final class ClientDriver {
     }
 
     private KafkaConsumer<byte[], byte[]> consumer(JsonNode call) {
-        Map<String, Object> settings = settings(call);
+        Map<String, Object> settings = settingsOf(call);
         settings.put("enable.auto.commit", "false");
         return new KafkaConsumer<>(
             settings, new ByteArrayDeserializer(), new ByteArrayDeserializer());

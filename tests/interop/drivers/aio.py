@@ -18,6 +18,7 @@ from aiokafka.admin import (
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError
 from interop.drivers import BEGINNING, WAIT_S, ClientError, Message, Stored, numbers
+from interop.drivers.access import Access, access_to
 
 T = TypeVar("T")
 ACKS = {"0": 0, "1": 1, "all": "all"}
@@ -36,8 +37,8 @@ class Aio:
     name = "aiokafka"
     null_headers = header_sets = timestamps = True
 
-    def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
+    def __init__(self, where: str | Access) -> None:
+        self._access = access_to(where)
 
     def close(self) -> None:
         pass
@@ -55,7 +56,7 @@ class Aio:
     ) -> list[int]:
         async def work() -> list[int]:
             producer = AIOKafkaProducer(
-                bootstrap_servers=self._bootstrap,
+                **self._access.aiokafka(),
                 acks=ACKS[acks],
                 compression_type=None if codec == "none" else codec,
                 enable_idempotence=idempotent,
@@ -85,9 +86,7 @@ class Aio:
 
     @asynccontextmanager
     async def _consumer(self, **config: Any) -> AsyncIterator[AIOKafkaConsumer]:
-        consumer = AIOKafkaConsumer(
-            bootstrap_servers=self._bootstrap, enable_auto_commit=False, **config
-        )
+        consumer = AIOKafkaConsumer(**self._access.aiokafka(), enable_auto_commit=False, **config)
         await consumer.start()
         try:
             yield consumer
@@ -146,7 +145,7 @@ class Aio:
 
     @asynccontextmanager
     async def _admin(self) -> AsyncIterator[AIOKafkaAdminClient]:
-        admin = AIOKafkaAdminClient(bootstrap_servers=self._bootstrap)
+        admin = AIOKafkaAdminClient(**self._access.aiokafka())
         await admin.start()
         try:
             yield admin
@@ -158,7 +157,9 @@ class Aio:
     ) -> None:
         async def work() -> None:
             async with self._admin() as admin:
-                new = NewTopic(topic, partitions, 1, topic_configs=dict(config or {}))
+                new = NewTopic(
+                    topic, partitions, self._access.replicas, topic_configs=dict(config or {})
+                )
                 response = await admin.create_topics([new])
                 _check(response.topic_errors)
 

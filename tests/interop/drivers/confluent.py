@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from interop.drivers import BEGINNING, WAIT_S, ClientError, Message, Stored, numbers
+from interop.drivers.access import Access, access_to
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
 
@@ -40,10 +41,14 @@ class Confluent:
     null_headers = header_sets = timestamps = True
 
     def __init__(
-        self, bootstrap: str, name: str = "confluent-kafka", config: Mapping[str, Any] | None = None
+        self,
+        where: str | Access,
+        name: str = "confluent-kafka",
+        config: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name
-        self._config = {"bootstrap.servers": bootstrap, **(config or {})}
+        self._replicas = access_to(where).replicas
+        self._config = {**access_to(where).librdkafka(), **(config or {})}
         self._admin = AdminClient(self._config)
 
     def close(self) -> None:
@@ -157,9 +162,9 @@ class Confluent:
         topic: str,
         partitions: int = 1,
         config: Mapping[str, str] | None = None,
-        replicas: int = 1,
+        replicas: int | None = None,
     ) -> None:
-        new = NewTopic(topic, partitions, replicas, config=dict(config or {}))
+        new = NewTopic(topic, partitions, replicas or self._replicas, config=dict(config or {}))
         with _reported():
             self._admin.create_topics([new])[topic].result(WAIT_S)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from interop.drivers import WAIT_S, ClientError
+from interop.drivers.access import Access, access_to
 from interop.drivers.java import Java
 from interop.drivers.members import Partition
 
@@ -54,10 +55,10 @@ class ConfluentGroups:
     name = "confluent-kafka"
     terminator = "\0"  # confluent-kafka's suffix of metadata
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, where: str | Access) -> None:
         from confluent_kafka.admin import AdminClient
 
-        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._admin = AdminClient(access_to(where).librdkafka())
 
     def close(self) -> None:
         del self._admin
@@ -114,10 +115,10 @@ class KafkaPythonGroups:
     name = "kafka-python"
     terminator = ""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, where: str | Access) -> None:
         from kafka import KafkaAdminClient
 
-        self._admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+        self._admin = KafkaAdminClient(**access_to(where).kafka_python())
 
     def close(self) -> None:
         self._admin.close()
@@ -203,8 +204,8 @@ class AioGroups:
 
     name = "aiokafka"
 
-    def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
+    def __init__(self, where: str | Access) -> None:
+        self._access = access_to(where)
 
     def close(self) -> None:
         pass
@@ -214,7 +215,7 @@ class AioGroups:
         from aiokafka.errors import KafkaError
 
         async def run() -> Any:
-            admin = AIOKafkaAdminClient(bootstrap_servers=self._bootstrap)
+            admin = AIOKafkaAdminClient(**self._access.aiokafka())
             await admin.start()
             try:
                 return await work(admin)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from interop.drivers import BEGINNING, CODECS, WAIT_S, ClientError, Message, Stored, numbers
+from interop.drivers.access import Access, access_to
 
 from perf.kafka_distribution import maven_environment
 from perf.maven import run_maven
@@ -116,14 +117,15 @@ class Java:
 
     null_headers = header_sets = timestamps = True
 
-    def __init__(self, bootstrap: str, version: str) -> None:
+    def __init__(self, where: str | Access, version: str) -> None:
         self.name = f"java {version}"
+        settings = access_to(where).java()
         self._turn = threading.Lock()
         classes = classes_of(version, "kafka-clients", sorted(SOURCES.glob("*.java")))
         path = f"{classes}:{libraries(version)}/*"
         self._log = open(CACHE / f"driver-{version}-{os.getpid()}-{next(_drivers)}.log", "w+b")
         self._jvm = subprocess.Popen(
-            ["java", *JVM_OPTIONS, "-cp", path, "ClientDriver", bootstrap],
+            ["java", *JVM_OPTIONS, "-cp", path, "ClientDriver", json.dumps(settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

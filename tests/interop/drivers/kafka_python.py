@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from interop.drivers import BEGINNING, WAIT_S, ClientError, Message, Stored, numbers
+from interop.drivers.access import Access, access_to
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource
 from kafka.errors import KafkaError
@@ -30,10 +31,11 @@ class KafkaPython:
     null_headers = False
     header_sets = timestamps = True
 
-    def __init__(self, bootstrap: str, api_version: tuple[int, ...] | None = None) -> None:
+    def __init__(self, where: str | Access, api_version: tuple[int, ...] | None = None) -> None:
         version = ".".join(map(str, api_version or ()))
         self.name = f"kafka-python {version}".strip()
-        self._config: dict[str, Any] = {"bootstrap_servers": bootstrap}
+        self._replicas = access_to(where).replicas
+        self._config = access_to(where).kafka_python()
         if api_version is not None:
             self._config["api_version"] = api_version
 
@@ -142,7 +144,7 @@ class KafkaPython:
     ) -> None:
         new = {
             "num_partitions": partitions,
-            "replication_factor": 1,
+            "replication_factor": self._replicas,
             "configs": dict(config or {}),
         }
         with self._admin() as admin:

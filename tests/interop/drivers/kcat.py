@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Sequence
 
 from interop.drivers import BEGINNING, WAIT_S, ClientError, Message, Stored
+from interop.drivers.access import Access, access_to
 
 KEY_DELIMITER = "~~"
 RECORD_DELIMITER = "@@"
@@ -24,8 +25,8 @@ class Kcat:
     null_headers = True
     header_sets = timestamps = False
 
-    def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
+    def __init__(self, where: str | Access) -> None:
+        self._options = access_to(where).kcat()
 
     @staticmethod
     def missing() -> bool:
@@ -39,7 +40,7 @@ class Kcat:
         self, *arguments: str, stdin: bytes = b"", timeout_s: float = WAIT_S, stops: bool = True
     ) -> bytes:
         """The output of kcat; with ``stops`` false it may still be running at the timeout."""
-        command = ["kcat", "-b", self._bootstrap, *arguments]
+        command = ["kcat", *self._options, *arguments]
         try:
             done = subprocess.run(command, input=stdin, capture_output=True, timeout=timeout_s)
         except subprocess.TimeoutExpired as expired:

@@ -18,6 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from interop.drivers import WAIT_S, ClientError
+from interop.drivers.access import Access, access_to
 
 Partition = tuple[str, int]
 CLOSE_MARGIN_S = 10
@@ -100,10 +101,10 @@ class ThreadMember:
 
     name = ""
 
-    def __init__(self, bootstrap: str, subscription: Subscription) -> None:
+    def __init__(self, where: str | Access, subscription: Subscription) -> None:
         # Operations that need a generation may have to wait for the sessions of others to expire.
         self.join_timeout_s = WAIT_S + 2 * subscription.session_ms / 1000
-        self.bootstrap = bootstrap
+        self.access = access_to(where)
         self.subscription = subscription
         self._owned: set[Partition] = set()
         self._moves: list[Move] = []

@@ -19,7 +19,7 @@ class KbrokerMember(ThreadMember):
     def _open(self) -> None:
         wanted = self.subscription
         settings: dict[str, Any] = {
-            "bootstrap.servers": self.bootstrap,
+            "bootstrap.servers": self.access.bootstrap,
             "group.id": wanted.group,
             "group.protocol": wanted.protocol,
             "enable.auto.commit": False,

@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 from interop.drivers import WAIT_S
+from interop.drivers.access import Access, access_to
 from interop.drivers.java import Java
 from interop.drivers.members import CLOSE_MARGIN_S, Move, Partition, Subscription, Taken
 
@@ -28,7 +29,7 @@ _ids = itertools.count()
 class JavaMember:
     """A thread in the JVM of a driver."""
 
-    def __init__(self, java: Java, bootstrap: str, wanted: Subscription) -> None:
+    def __init__(self, java: Java, where: str | Access, wanted: Subscription) -> None:
         self.name = java.name
         self.id = f"member-{next(_ids)}"
         self._java = java
@@ -36,7 +37,7 @@ class JavaMember:
         self._moves: list[Move] = []
         self._taken: list[Taken] = []
         settings: dict[str, Any] = {
-            "bootstrap.servers": bootstrap,
+            **access_to(where).java(),
             "group.id": wanted.group,
             "group.protocol": wanted.protocol,
             "enable.auto.commit": "false",
@@ -106,7 +107,8 @@ class KcatMember:
 
     name = "kcat"
 
-    def __init__(self, bootstrap: str, wanted: Subscription) -> None:
+    def __init__(self, where: str | Access, wanted: Subscription) -> None:
+        self._access = access_to(where)
         settings = {
             "session.timeout.ms": wanted.session_ms,
             "heartbeat.interval.ms": wanted.heartbeat_ms,
@@ -118,11 +120,11 @@ class KcatMember:
             **({"group.instance.id": wanted.instance} if wanted.instance else {}),
             **dict(wanted.config),
         }
-        command = ["kcat", "-b", bootstrap, "-G", wanted.group, "-u", "-f", r"%t %p %o %s\n"]
+        command = ["kcat", *self._access.kcat(), "-G", wanted.group, "-u", "-f", r"%t %p %o %s\n"]
         for name, value in settings.items():
             command += ["-X", f"{name}={value}"]
         command += [f"^{wanted.pattern}"] if wanted.pattern else list(wanted.topics)
-        self._bootstrap, self._group = bootstrap, wanted.group
+        self._group = wanted.group
         self._owned: frozenset[Partition] = frozenset()
         self._moves: list[Move] = []
         self._taken: list[Taken] = []
@@ -172,7 +174,7 @@ class KcatMember:
         from confluent_kafka import Consumer, TopicPartition
 
         ends = {one.where: one.offset + 1 for one in self.taken if one.where in self.owned}
-        asker = Consumer({"bootstrap.servers": self._bootstrap, "group.id": self._group})
+        asker = Consumer({**self._access.librdkafka(), "group.id": self._group})
 
         def committed() -> bool:
             found = asker.committed([TopicPartition(*where) for where in ends], WAIT_S)

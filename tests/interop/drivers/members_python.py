@@ -20,7 +20,7 @@ class ConfluentMember(ThreadMember):
 
         wanted = self.subscription
         settings: dict[str, Any] = {
-            "bootstrap.servers": self.bootstrap,
+            **self.access.librdkafka(),
             "group.id": wanted.group,
             "group.protocol": wanted.protocol,
             "enable.auto.commit": False,
@@ -119,7 +119,7 @@ class KafkaPythonMember(ThreadMember):
 
         wanted = self.subscription
         self.consumer = KafkaConsumer(
-            bootstrap_servers=self.bootstrap,
+            **self.access.kafka_python(),
             group_id=wanted.group,
             group_instance_id=wanted.instance or None,
             partition_assignment_strategy=(assignors[wanted.assignor],),
@@ -188,7 +188,7 @@ class AioMember(ThreadMember):
 
         async def start() -> None:
             self.consumer = AIOKafkaConsumer(
-                bootstrap_servers=self.bootstrap,
+                **self.access.aiokafka(),
                 group_id=wanted.group,
                 group_instance_id=wanted.instance or None,
                 partition_assignment_strategy=(assignors[wanted.assignor],),

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from interop.drivers import WAIT_S, ClientError
+from interop.drivers.access import Access, access_to
 from interop.drivers.java import Java
 from interop.drivers.members import Member, Partition
 
@@ -49,12 +50,14 @@ class ConfluentTransactions:
 
     name = "confluent-kafka"
 
-    def __init__(self, bootstrap: str, transactional_id: str, timeout_ms: int, **config: Any):
+    def __init__(
+        self, where: str | Access, transactional_id: str, timeout_ms: int, **config: Any
+    ) -> None:
         from confluent_kafka import Producer
 
         self._producer = Producer(
             {
-                "bootstrap.servers": bootstrap,
+                **access_to(where).librdkafka(),
                 "transactional.id": transactional_id,
                 "transaction.timeout.ms": timeout_ms,
                 "linger.ms": 2,
@@ -146,11 +149,13 @@ class KafkaPythonTransactions:
 
     name = "kafka-python"
 
-    def __init__(self, bootstrap: str, transactional_id: str, timeout_ms: int, **config: Any):
+    def __init__(
+        self, where: str | Access, transactional_id: str, timeout_ms: int, **config: Any
+    ) -> None:
         from kafka import KafkaProducer
 
         self._producer = KafkaProducer(
-            bootstrap_servers=bootstrap,
+            **access_to(where).kafka_python(),
             transactional_id=transactional_id,
             transaction_timeout_ms=timeout_ms,
             max_block_ms=int(WAIT_S * 1000),
@@ -216,7 +221,9 @@ class AioTransactions:
 
     name = "aiokafka"
 
-    def __init__(self, bootstrap: str, transactional_id: str, timeout_ms: int, **config: Any):
+    def __init__(
+        self, where: str | Access, transactional_id: str, timeout_ms: int, **config: Any
+    ) -> None:
         from aiokafka import AIOKafkaProducer
 
         self._loop = asyncio.new_event_loop()
@@ -225,7 +232,7 @@ class AioTransactions:
 
         async def make() -> AIOKafkaProducer:
             return AIOKafkaProducer(
-                bootstrap_servers=bootstrap,
+                **access_to(where).aiokafka(),
                 transactional_id=transactional_id,
                 transaction_timeout_ms=timeout_ms,
                 linger_ms=2,
@@ -290,13 +297,18 @@ class JavaTransactions:
     """The Java producer, in the JVM of a driver."""
 
     def __init__(
-        self, java: Java, bootstrap: str, transactional_id: str, timeout_ms: int, **config: Any
+        self,
+        java: Java,
+        where: str | Access,
+        transactional_id: str,
+        timeout_ms: int,
+        **config: Any,
     ) -> None:
         self.name = java.name
         self._java = java
         self._id = f"producer-{next(_ids)}"
         settings = {
-            "bootstrap.servers": bootstrap,
+            **access_to(where).java(),
             "transactional.id": transactional_id,
             "transaction.timeout.ms": timeout_ms,
             "max.block.ms": int(WAIT_S * 1000),
