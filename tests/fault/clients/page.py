@@ -57,9 +57,13 @@ def load(kind: str, place: Path = PLACE) -> State:
 
 
 def merge(state: State, rows: Iterable[Mapping[str, Any]]) -> State:
-    """With what the rows of a run say; the last one of a cell counts."""
+    """With what the rows of a run say; the last one of a cell counts. One in which the exam itself
+    failed says nothing of the cell.
+    """
     merged = dict(state)
     for row in rows:
+        if "the exam failed" in row["problem"]:
+            continue
         cell = row["role"], row["fault"]
         before = merged.get(cell)
         why = before.why if before is not None and row["problem"] else ""

@@ -233,6 +233,7 @@ def test_the_page_has_what_has_passed_by_revision_and_what_is_open_with_its_reas
             "revision": "b2",
             "problem": "it hangs | for ever\nmore",
         },
+        {"role": "admin", "fault": "nothing", "revision": "c3", "problem": "the exam failed: x"},
     ]
     before = {("static", "fork"): page.Ended("a1", "it hangs", "a lock")}
 
