@@ -22,8 +22,8 @@ from kbroker.adopt.metadata_log import DIRECTORY as METADATA_DIRECTORY
 from kbroker.adopt.metadata_log import end_offset
 from kbroker.adopt.plan import Plan, plan_for
 from kbroker.adopt.register import adopted_metadata_offset, store_to_read
-from kbroker.controller.completion import Adopted
-from kbroker.controller.topics import NewTopic
+from kbroker.controller.state.topics import NewTopic
+from kbroker.controller.store.completion import Adopted
 from kbroker.metastore.store import StoreError, StoreFailed
 from kbroker.metastore.store_files import COPY_NAME, places_of_store
 from kbroker.metastore.store_files import FILE_NAME as STORE_NAME

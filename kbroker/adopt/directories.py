@@ -14,7 +14,7 @@ from typing import NamedTuple
 from kbroker.adopt.errors import Refusal
 from kbroker.adopt.metadata_log import DIRECTORY as METADATA_DIRECTORY
 from kbroker.cluster.topic_names import PARTITIONS_MAX
-from kbroker.controller.topics import check_name
+from kbroker.controller.state.topics import check_name
 from kbroker.errors import WireError
 from kbroker.properties import PropertiesError, read_properties
 from kbroker.storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint, TopicPartition

@@ -14,7 +14,7 @@ from kbroker.adopt.errors import Refusal
 from kbroker.adopt.holdings import HeldTopic, Holdings
 from kbroker.adopt.to_kraft import set_metadata_log_aside
 from kbroker.adopt.zookeeper import Nodes, check, check_alone, connected
-from kbroker.controller.persistence import PRODUCER_ID_BLOCK_SIZE
+from kbroker.controller.store.persistence import PRODUCER_ID_BLOCK_SIZE
 from kbroker.metastore import paths
 from kbroker.storage.dirs.creation_note import remove_creation
 from kbroker.storage.dirs.log_dir import scan_partitions

@@ -18,7 +18,7 @@ from kbroker.adopt.directories import is_topic_name, read_directories
 from kbroker.adopt.errors import Refusal
 from kbroker.adopt.holdings import METADATA_TOPIC
 from kbroker.adopt.plan import plan_without_metadata
-from kbroker.controller.completion import Adopted
+from kbroker.controller.store.completion import Adopted
 from kbroker.metastore import paths
 from kbroker.metastore.node_file import NodeFile
 from kbroker.storage.checkpoint import TopicPartition

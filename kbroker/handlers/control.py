@@ -2,8 +2,8 @@
 ControlledShutdown (7), AlterIsr (56): requests of brokers to this one as the controller.
 
 The versions are those of Kafka 2.7. The controller process decodes and serves them
-(``hosting/control_server``, ``workers/controller_server``); here they are authorized and passed on
-as they came.
+(``hosting/control_server``, ``workers/controller/controller_server``); here they are authorized and
+passed on as they came.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any
 
 from kbroker.cluster.control_requests import NO_LEADER
 from kbroker.cluster.image import TopicImage
-from kbroker.controller.topics import check_name
+from kbroker.controller.state.topics import check_name
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api

@@ -60,7 +60,7 @@ class ProcessKind(IntEnum):
     SUPERVISOR = 0, KindRow("supervisor", "", 0)
     CONTROLLER = (
         4,
-        KindRow("controller", "kbroker.workers.controller:ControllerWorker", 5, times=True),
+        KindRow("controller", "kbroker.workers.controller.process:ControllerWorker", 5, times=True),
     )
     IO_WORKER = (
         3,

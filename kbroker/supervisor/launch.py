@@ -55,7 +55,7 @@ from kbroker.supervisor.stored_settings import config_at_start
 from kbroker.types import BrokerId
 from kbroker.workers import plugged
 from kbroker.workers.base import ProcessContext, Worker, set_title
-from kbroker.workers.leaving import patience_s, session_grace_s
+from kbroker.workers.controller.leaving import patience_s, session_grace_s
 
 logger = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from kbroker.metrics.slots import region_size as counters_size
 from kbroker.security.tls.listeners import TlsListeners
 from kbroker.supervisor.spawn import child_main
 from kbroker.workers.base import ProcessContext, now_ms
-from kbroker.workers.controller import ControllerWorker
+from kbroker.workers.controller.process import ControllerWorker
 
 IO_0, IO_1 = (Address(ProcessKind.IO_WORKER, index) for index in (0, 1))
 NETWORK = Address(ProcessKind.NETWORK, 0)

@@ -11,7 +11,7 @@ from kbroker.cluster.settings import effective_config
 from kbroker.config.dynamic import APPEND, DELETE, SET, SUBTRACT
 from kbroker.config.group_config import HEARTBEAT_INTERVAL_MS as HEARTBEAT
 from kbroker.config.group_config import SESSION_TIMEOUT_MS as SESSION
-from kbroker.controller.config_admin import BROKER, GROUP, TOPIC
+from kbroker.controller.configs.config_admin import BROKER, GROUP, TOPIC
 from kbroker.errors import ErrorCode
 
 pytestmark = pytest.mark.integration

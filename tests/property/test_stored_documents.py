@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.controller.topic_nodes import DAMAGED
+from kbroker.controller.store.topic_nodes import DAMAGED
 from kbroker.metastore import paths
 
 pytestmark = pytest.mark.property

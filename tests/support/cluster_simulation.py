@@ -13,8 +13,8 @@ from typing import Any
 from support.simulated_cluster import Broker, SimulatedCluster, ignore_rejected
 
 from kbroker.cluster.control_requests import PartitionKey
-from kbroker.controller import persistence
-from kbroker.controller.topic_nodes import StoredTopic, stored_topics
+from kbroker.controller.store import persistence
+from kbroker.controller.store.topic_nodes import StoredTopic, stored_topics
 from kbroker.ipc.calls import (
     CreatePartitions,
     CreateTopics,
@@ -29,7 +29,7 @@ from kbroker.metastore import paths
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.simulated import Faults
 from kbroker.metastore.store import Operation
-from kbroker.workers.stored_isr import StoredIsr
+from kbroker.workers.controller.stored_isr import StoredIsr
 
 CLIENT = Address(ProcessKind.NETWORK, 0)
 NAMES = ["a", "b", "c"]
@@ -58,7 +58,7 @@ def befall(cluster: SimulatedCluster) -> None:
 
 def want(cluster: SimulatedCluster) -> None:
     """One request of a client or an operator to a broker that is the controller, or was."""
-    broker = cluster.in_office()
+    broker = cluster.term_began()
     if broker is None or broker.topics is None:
         return
     name = cluster.random.choice(NAMES)
@@ -139,14 +139,14 @@ def meddle(cluster: SimulatedCluster, name: str) -> None:
 
 async def elect(broker: Broker, name: str) -> None:
     """Elect the first replica of each partition."""
-    assert broker.duties is not None
+    assert broker.background is not None
     keys = [(name, number) for number in range(3)]
-    await broker.duties.elections.elect(keys, unclean=False)
+    await broker.background.elections.elect(keys, unclean=False)
 
 
 async def shrink(cluster: SimulatedCluster, broker: Broker, name: str) -> None:
     """A leader proposes itself as the ISR, or all replicas, based on its known state."""
-    assert broker.duties is not None
+    assert broker.background is not None
     leader = cluster.random.choice(cluster.brokers)
     wanted = [
         WantedIsr(*told.key, told.leader_epoch, isr, told.partition_epoch)
@@ -156,12 +156,12 @@ async def shrink(cluster: SimulatedCluster, broker: Broker, name: str) -> None:
     ]
     for one in wanted:
         epoch = leader.hosting.broker_epoch
-        await broker.duties.in_sync.alter(leader.number, epoch, [one])
+        await broker.background.in_sync.alter(leader.number, epoch, [one])
 
 
 async def move(cluster: SimulatedCluster, broker: Broker, name: str) -> None:
     """Partitions of a topic get other replicas, or that is cancelled; by request or as tools do."""
-    assert broker.duties is not None
+    assert broker.background is not None
     cluster.moved.add(name)
     targets: list[list[int] | None] = [None, [0, 1], [1, 2], [2, 0], [2], [0, 1, 2]]
     wanted = {(name, number): cluster.random.choice(targets) for number in range(2)}
@@ -171,7 +171,7 @@ async def move(cluster: SimulatedCluster, broker: Broker, name: str) -> None:
             data = paths.encode_reassignment({key: b or nobody for key, b in wanted.items()})
             cluster.apply([Operation("create", paths.REASSIGN_PARTITIONS, data)], session_id=1)
         return
-    await broker.duties.reassigning.alter(wanted)
+    await broker.background.reassigning.alter(wanted)
 
 
 async def write_isr(cluster: SimulatedCluster) -> None:
@@ -200,10 +200,10 @@ async def leave(cluster: SimulatedCluster, broker: Broker) -> None:
     It does so even if its controller process has been restarted meanwhile: whoever stops a broker
     waits for the supervisor.
     """
-    assert broker.duties is not None
+    assert broker.background is not None
     leaving = cluster.random.choice(cluster.brokers)
     try:
-        await broker.duties.shutdowns.shut_down(leaving.number, leaving.hosting.broker_epoch)
+        await broker.background.shutdowns.shut_down(leaving.number, leaving.hosting.broker_epoch)
     finally:
         if cluster.brokers[leaving.number].slots is leaving.slots:  # it is the same run
             cluster.restart(leaving.number)
@@ -217,7 +217,7 @@ def is_settled(cluster: SimulatedCluster) -> bool:
     """Whether the brokers' state is that of the store."""
     topics = stored(cluster)
     marked = cluster.tree.children(paths.DELETE_TOPICS)
-    if cluster.in_office() is None or topics.keys() & set(marked):
+    if cluster.term_began() is None or topics.keys() & set(marked):
         return False
     if not all(broker.is_told for broker in cluster.brokers):
         return False

@@ -1,4 +1,4 @@
-"""A minimal controller: takes office in ZooKeeper, and sends control requests over the wire."""
+"""A minimal controller: takes candidacy in ZooKeeper, and sends control requests over the wire."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ def controlled_broker(**settings: object) -> Iterator[Broker]:
     skip_without_zookeeper()
     # The test serves no ControlledShutdown.
     cluster = Cluster(1, controlled_shutdown_enable=False, **settings)
-    office = KazooClient(cluster.zookeeper_connect)
+    candidacy = KazooClient(cluster.zookeeper_connect)
     try:
         cluster.start()
-        office.start()
-        take_office(office)
+        candidacy.start()
+        begin_term(candidacy)
         yield cluster.brokers[0]
     finally:
         cluster.close()
-        office.stop()
-        office.close()
+        candidacy.stop()
+        candidacy.close()
 
 
-def take_office(client: KazooClient) -> None:
+def begin_term(client: KazooClient) -> None:
     """Replace the elected controller, as if its session had ended and the next elections were won,
     too. It lasts as long as the client's session.
     """

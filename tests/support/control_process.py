@@ -10,7 +10,7 @@ from kbroker.errors import ErrorCode
 from kbroker.hosting.control_server import ControlServer
 from kbroker.ipc.calls import ControlMessage, ControlReply, IsrResult, IsrState, WantedIsr
 from kbroker.ipc.pending import Pending, run
-from kbroker.workers.controller_server import SERVED, ControllerServer
+from kbroker.workers.controller.controller_server import SERVED, ControllerServer
 
 
 class TakesAnything:

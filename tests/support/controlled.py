@@ -1,4 +1,4 @@
-"""A controller with its duties on a simulated store, and brokers that accept everything."""
+"""A controller with its background on a simulated store, and brokers that accept everything."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from kbroker.cluster.control_requests import (
 )
 from kbroker.cluster.features import SUPPORTED
 from kbroker.cluster.topic_ids import TopicIds
-from kbroker.controller import persistence
-from kbroker.controller.active_controller import ActiveController
-from kbroker.controller.configs import ConfigsChanged
-from kbroker.controller.duties import Duties
-from kbroker.controller.state import Broker, ClusterState, PartitionState
+from kbroker.controller.configs.configs import ConfigsChanged
+from kbroker.controller.election.active_controller import ActiveController
+from kbroker.controller.replicas.background import Background
+from kbroker.controller.state.state import Broker, ClusterState, PartitionState
+from kbroker.controller.store import persistence
 from kbroker.errors import ErrorCode
 from kbroker.ipc.pending import Pending, run
 from kbroker.metastore import paths
@@ -113,13 +113,13 @@ class Controlled:
         loaded = self.run(persistence.load(self.store, self.state))
         assert loaded.error is None, loaded.error
         self.controller = ActiveController(self.state, self.store, self, self)
-        self.duties = Duties(
+        self.background = Background(
             self.controller,
             self.settings.__getitem__,
             self.ensemble.sleep,
             self.deletions.extend,
         )
-        self.duties.start()
+        self.background.start()
         self.settle()
 
     def replace(self) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Collection
 from typing import Any
 
 from kbroker.cluster.control_requests import ControlRequest, ControlResponse
-from kbroker.controller.active_controller import ActiveController
-from kbroker.controller.configs import ConfigsChanged
-from kbroker.controller.state import ClusterState
+from kbroker.controller.configs.configs import ConfigsChanged
+from kbroker.controller.election.active_controller import ActiveController
+from kbroker.controller.state.state import ClusterState
 from kbroker.ipc.pending import Pending
 from kbroker.metastore.settled import SettledStore
 

@@ -27,7 +27,7 @@ STEPS = 6
 def simulate(seed: int) -> ReplicatedCluster:
     cluster = ReplicatedCluster(seed, Faults(loss_per_request=0.01))
     with patch.object(in_sync, "now_ms", lambda: cluster.now_ms):
-        cluster.run_until(lambda: cluster.in_office() is not None)
+        cluster.run_until(lambda: cluster.term_began() is not None)
         create(cluster, "a")
         for _ in range(STEPS):
             go_on(cluster)
@@ -66,14 +66,14 @@ def pause(cluster: ReplicatedCluster, most_ms: int) -> None:
 
 
 def create(cluster: ReplicatedCluster, name: str) -> None:
-    broker = cluster.in_office()
+    broker = cluster.term_began()
     if broker is not None and broker.topics is not None:
         topics = [TopicToCreate(name, 2, cluster.random.choice((2, 3, 3)))]
         ignore_rejected(broker, broker.topics.create_topics(CLIENT, CreateTopics(topics)))
 
 
 def delete(cluster: ReplicatedCluster, name: str) -> None:
-    broker = cluster.in_office()
+    broker = cluster.term_began()
     if broker is not None and broker.topics is not None:
         wanted = DeleteTopics([TopicToDelete(name)])
         ignore_rejected(broker, broker.topics.delete_topics(CLIENT, wanted))
@@ -81,8 +81,8 @@ def delete(cluster: ReplicatedCluster, name: str) -> None:
 
 def move(cluster: ReplicatedCluster, name: str) -> None:
     """Partitions get other replicas, never fewer than must be in sync; or that is cancelled."""
-    broker = cluster.in_office()
-    if broker is not None and broker.duties is not None:
+    broker = cluster.term_began()
+    if broker is not None and broker.background is not None:
         cluster.moved.add(name)
         targets: list[list[int] | None] = [None, [0, 1], [1, 2], [2, 0], [2, 1, 0]]
         wanted = {(name, number): cluster.random.choice(targets) for number in range(2)}
@@ -90,5 +90,5 @@ def move(cluster: ReplicatedCluster, name: str) -> None:
 
 
 async def alter(broker: Broker, wanted: Mapping[PartitionKey, list[int] | None]) -> None:
-    assert broker.duties is not None
-    await broker.duties.reassigning.alter(wanted)
+    assert broker.background is not None
+    await broker.background.reassigning.alter(wanted)

@@ -27,17 +27,17 @@ from kbroker.cluster.control_requests import (
     StopReplica,
 )
 from kbroker.cluster.image import ClusterImage
-from kbroker.controller import persistence
-from kbroker.controller.active_controller import ActiveController
-from kbroker.controller.creations import Creations, OwnHosting
-from kbroker.controller.duties import Duties
-from kbroker.controller.membership import Elected, Registration
-from kbroker.controller.session import Session
-from kbroker.controller.state import Broker as Registered
-from kbroker.controller.state import ClusterState
-from kbroker.controller.stored_configs import ConfiguredHosting, StoredConfigs
-from kbroker.controller.topic_admin import TopicAdmin
-from kbroker.controller.topic_requests import TopicRequests
+from kbroker.controller.configs.stored_configs import ConfiguredHosting, StoredConfigs
+from kbroker.controller.election.active_controller import ActiveController
+from kbroker.controller.election.membership import Elected, Registration
+from kbroker.controller.election.session import Session
+from kbroker.controller.replicas.background import Background
+from kbroker.controller.state.state import Broker as Registered
+from kbroker.controller.state.state import ClusterState
+from kbroker.controller.store import persistence
+from kbroker.controller.store.creations import Creations, OwnHosting
+from kbroker.controller.topics.topic_admin import TopicAdmin
+from kbroker.controller.topics.topic_requests import TopicRequests
 from kbroker.errors import ErrorCode, WireError
 from kbroker.hosting.hosting import Hosting
 from kbroker.hosting.image import Changes
@@ -50,7 +50,7 @@ from kbroker.metastore.settled import Fenced, SettledStore
 from kbroker.metastore.simulated import Faults, SimulatedEnsemble
 from kbroker.metastore.store import Operation, StoreError
 from kbroker.types import BrokerId
-from kbroker.workers.forgotten import ForgottenReplicas
+from kbroker.workers.controller.forgotten import ForgottenReplicas
 
 SETTINGS = {
     "num.partitions": 2,
@@ -158,7 +158,7 @@ class Broker:
         self.hosting.note_in(self.journal)
         self.controller: ActiveController | None = None
         self.topics: TopicAdmin | None = None
-        self.duties: Duties | None = None
+        self.background: Background | None = None
         self._links: dict[int, deque[Sent]] = {}
         settled = SettledStore(self.store)
         self.stored = StoredConfigs(
@@ -249,10 +249,10 @@ class Broker:
         pass
 
     def connected(self, is_connected: bool) -> None:
-        if is_connected and self.duties is not None:
-            self.duties.connected()
+        if is_connected and self.background is not None:
+            self.background.connected()
 
-    async def take_office(self, elected: Elected, store: SettledStore) -> None:
+    async def begin_term(self, elected: Elected, store: SettledStore) -> None:
         state = ClusterState(self.number, elected.epoch, configs=self.stored.configs)
         await persistence.load(store, state)
         await self.stored.complete(topic.name for topic in state.topics())
@@ -267,20 +267,20 @@ class Broker:
             choose=self.cluster.random.randrange,
         )
         self.topics = TopicAdmin(self.controller, requests, EndlessRoom, self.sleep, lambda: True)
-        self.duties = Duties(
+        self.background = Background(
             self.controller,
             SETTINGS.__getitem__,
             self.sleep,
             self.topics.finish_deletions,
         )
-        self.duties.start()
+        self.background.start()
         self.topics.resume_deletions()
         self.told()
 
     def resign(self) -> None:
-        if self.duties is not None:
-            self.duties.stop()
-        self.controller = self.topics = self.duties = None
+        if self.background is not None:
+            self.background.stop()
+        self.controller = self.topics = self.background = None
 
     def not_elected(self) -> None:
         """The elected controller will send everything, if the process is not continued."""
@@ -536,7 +536,7 @@ class SimulatedCluster(SimulatedEnsemble):
         state = self.tree.get(paths.partition_state(*key))
         return broker.number in paths.decode_partition_state(state.data)[2]
 
-    def in_office(self) -> Broker | None:
+    def term_began(self) -> Broker | None:
         return next((broker for broker in self.brokers if broker.topics is not None), None)
 
     def start(self, number: int, last: Broker | None = None) -> Broker:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from support.log_store import batch
 from support.scripted_leader import at
 
-from kbroker.controller import reassignments
-from kbroker.controller.topic_nodes import stored_topics
+from kbroker.controller.state import reassignments
+from kbroker.controller.store.topic_nodes import stored_topics
 from kbroker.errors import ErrorCode
 from kbroker.metastore import paths
 from kbroker.record.batch import iterate_batches

@@ -32,7 +32,7 @@ from kbroker.cluster.control_requests import (
     PartitionKey,
     StopReplica,
 )
-from kbroker.controller import persistence
+from kbroker.controller.store import persistence
 from kbroker.errors import ErrorCode, WireError
 from kbroker.hosting.image import Changes
 from kbroker.hosting.isr_changes import IsrChanges
@@ -56,8 +56,8 @@ from kbroker.replication.partition import Change, Partition, Role
 from kbroker.replication.tail_repair import TailRepair
 from kbroker.replication.truncation import EpochEnd
 from kbroker.storage.segments.leader_epochs import LeaderEpochs
+from kbroker.workers.controller.stored_isr import StoredIsr
 from kbroker.workers.io.in_sync import InSync
-from kbroker.workers.stored_isr import StoredIsr
 
 MIN_IN_SYNC = 2
 LAG_MS = 3_000
@@ -487,10 +487,10 @@ class Controllers:
     async def _alter(self, wanted: Sequence[WantedIsr]) -> list[IsrResult]:
         cluster, me = self._cluster, self._broker
         await self._pass(cluster.random.random() < cluster.responses_lost)
-        office = cluster.in_office()
-        if office is None or office.duties is None or not me.is_alive:
+        candidacy = cluster.term_began()
+        if candidacy is None or candidacy.background is None or not me.is_alive:
             raise WireError(ErrorCode.NOT_CONTROLLER, "nobody is the controller")
-        asked = office.duties.in_sync.alter(me.number, me.hosting.broker_epoch, wanted)
+        asked = candidacy.background.in_sync.alter(me.number, me.hosting.broker_epoch, wanted)
         try:
             answers = await within(asked, me.sleep(CONTROLLER_PATIENCE_MS))
         except (TooLate, Fenced, StoreError, StoreFailed) as error:

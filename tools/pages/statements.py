@@ -220,7 +220,7 @@ STATEMENTS: tuple[Statement, ...] = (
     Statement(
         _CHANGES,
         "what a controller decides is a list of writes to nodes",
-        lambda: has("kbroker/controller/decisions.py", "writes"),
+        lambda: has("kbroker/controller/state/decisions.py", "writes"),
     ),
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kbroker.cluster.image import TopicImage
 from kbroker.config.resource_types import GROUP, NAMES, TOPIC
-from kbroker.controller.topics import check_name
+from kbroker.controller.state.topics import check_name
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.security.operations import CLUSTER_NAME, AclOperation, Kind

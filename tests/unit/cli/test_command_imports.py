@@ -78,7 +78,8 @@ def test_json_is_imported_for_json():
 def test_numpy_and_posix_ipc_are_loaded_only_where_they_are_used() -> None:
     """numpy takes 60 ms and 15 MB, which every process of a broker would have."""
     program = (
-        "import sys, kbroker.client, kbroker.supervisor.launch, kbroker.workers.controller\n"
+        "import sys, kbroker.client, kbroker.supervisor.launch\n"
+        "import kbroker.workers.controller.process\n"
         "import kbroker.workers.io.io_worker, kbroker.workers.network.network\n"
         "import kbroker.workers.exporter.exporter, kbroker.cli.local.choice\n"
         "print(sorted({'numpy', 'posix_ipc'} & set(sys.modules)))"

@@ -13,11 +13,13 @@ from kbroker.cluster.control_requests import (
     StopReplica,
     UpdateMetadata,
 )
-from kbroker.controller import announcements, decisions, persistence
-from kbroker.controller.active_controller import ActiveController
-from kbroker.controller.configs import ConfigsChanged
-from kbroker.controller.state import Change, ClusterState, DeletionBegun
-from kbroker.controller.topics import NewTopic
+from kbroker.controller.configs.configs import ConfigsChanged
+from kbroker.controller.election import announcements
+from kbroker.controller.election.active_controller import ActiveController
+from kbroker.controller.state import decisions
+from kbroker.controller.state.state import Change, ClusterState, DeletionBegun
+from kbroker.controller.state.topics import NewTopic
+from kbroker.controller.store import persistence
 from kbroker.ipc.pending import Pending, run
 from kbroker.metastore import paths
 from kbroker.metastore.settled import SettledStore

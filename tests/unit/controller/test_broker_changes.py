@@ -11,9 +11,9 @@ from kbroker.cluster.control_requests import (
     LeaderAndIsr,
     UpdateMetadata,
 )
-from kbroker.controller.configs import ConfigsChanged
-from kbroker.controller.partition_writes import GROUP
-from kbroker.controller.state import PartitionState
+from kbroker.controller.configs.configs import ConfigsChanged
+from kbroker.controller.replicas.partition_writes import GROUP
+from kbroker.controller.state.state import PartitionState
 from kbroker.errors import ErrorCode
 from kbroker.metastore import paths
 from kbroker.metastore.store import Operation
@@ -118,8 +118,8 @@ def test_unclean_election_that_is_enabled_later_is_held_then(
     changed = ConfigsChanged({"t": enabled}) if of_topic else ConfigsChanged(brokers={"0": enabled})
     cluster.state.configs.enter(changed)
     cluster.settings["unclean.leader.election.enable"] = not of_topic
-    cluster.duties.configs_changed(ConfigsChanged({"none": enabled}))
-    cluster.duties.configs_changed(changed)
+    cluster.background.configs_changed(ConfigsChanged({"none": enabled}))
+    cluster.background.configs_changed(changed)
     cluster.settle()
     assert (cluster.stored()[0], cluster.stored()[2]) == (1, [1])
 
@@ -202,7 +202,7 @@ def test_log_says_why_leaders_and_in_sync_replicas_change(
     cluster.settle()
     led = "t-0 is now led by broker 1 instead of 0, in sync: [1, 2] (epoch 4)"
     assert f"{led}: the registration of broker 0 ended" in caplog.text
-    cluster.duties.shutdowns.shut_down(2, cluster.state.brokers[2].epoch)
+    cluster.background.shutdowns.shut_down(2, cluster.state.brokers[2].epoch)
     cluster.settle()
     isr = "t-0: leader 1 now has in-sync replicas [1] (epoch 5)"
     assert f"{isr}: broker 2 is shutting down" in caplog.text

@@ -12,8 +12,8 @@ from support.secured_peers import SecuredPeers
 from kbroker.config.dynamic import SET, AlterOp
 from kbroker.config.loader import BrokerConfig
 from kbroker.config.resource_types import BROKER, GROUP, TOPIC
-from kbroker.controller.config_admin import ConfigAdmin
-from kbroker.controller.stored_configs import StoredConfigs
+from kbroker.controller.configs.config_admin import ConfigAdmin
+from kbroker.controller.configs.stored_configs import StoredConfigs
 from kbroker.errors import ErrorCode
 from kbroker.ipc.calls import (
     AlterConfigs,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from support.controlled import Controlled
 
-from kbroker.controller import waiting as module
-from kbroker.controller.state import DeletionBegun, LogsDeleted, PartitionState
-from kbroker.controller.waiting import waiting
+from kbroker.controller.replicas import waiting as module
+from kbroker.controller.replicas.waiting import waiting
+from kbroker.controller.state.state import DeletionBegun, LogsDeleted, PartitionState
 
 pytestmark = pytest.mark.unit
 
@@ -43,7 +43,7 @@ def test_deletion_waits_for_brokers_and_first_for_those_that_are_gone(cluster: C
 
 
 def test_reassignment_waits_for_replicas_to_be_in_sync(cluster: Controlled) -> None:
-    cluster.run(cluster.duties.reassigning._alter({("t", 0): [1, 2]}))
+    cluster.run(cluster.background.reassigning._alter({("t", 0): [1, 2]}))
     assert lines(cluster) == [("reassignment", "t-0", "broker 2 to be in sync")]
     cluster.state.remove_broker(2)
     reason = "broker 2 to be in sync; broker 2: not registered"

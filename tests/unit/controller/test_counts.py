@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from support.controlled import Controlled
 
-from kbroker.controller.counts import Counts, Watched
-from kbroker.controller.state import PartitionsChanged, PartitionState
+from kbroker.controller.state.counts import Counts, Watched
+from kbroker.controller.state.state import PartitionsChanged, PartitionState
 
 pytestmark = pytest.mark.unit
 

@@ -15,8 +15,8 @@ from kbroker.cluster.control_requests import (
     Sender,
     StopReplica,
 )
-from kbroker.controller import creations
-from kbroker.controller.creations import Creations, OwnHosting
+from kbroker.controller.store import creations
+from kbroker.controller.store.creations import Creations, OwnHosting
 from kbroker.ipc.pending import Pending, run
 from kbroker.metastore import paths
 from kbroker.metastore.settled import SettledStore

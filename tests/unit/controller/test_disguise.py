@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.controller.disguise import SECRET_BYTES, Disguise
+from kbroker.controller.access.disguise import SECRET_BYTES, Disguise
 from kbroker.ipc.pending import run
 from kbroker.metastore import paths
 from kbroker.metastore.embedded import EmbeddedStore

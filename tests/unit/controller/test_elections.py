@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.controller import elections
-from kbroker.controller.state import ClusterState, PartitionState, TopicState, without_state
+from kbroker.controller.state import elections
+from kbroker.controller.state.state import ClusterState, PartitionState, TopicState, without_state
 
 pytestmark = pytest.mark.unit
 

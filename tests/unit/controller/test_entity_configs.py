@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from support.controllers import resolved
 
-from kbroker.controller.entity_admin import EntityAdmin
-from kbroker.controller.stored_configs import StoredConfigs
+from kbroker.controller.configs.entity_admin import EntityAdmin
+from kbroker.controller.configs.stored_configs import StoredConfigs
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.calls import AlterQuotas, EntityChange, Setting
 from kbroker.ipc.pending import Pending, run

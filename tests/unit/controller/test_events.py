@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.controller import events
-from kbroker.controller.events import EventQueue
+from kbroker.controller.election import events
+from kbroker.controller.election.events import EventQueue
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.pending import Pending
 

@@ -11,8 +11,8 @@ from support.controlled import Controlled
 from support.controllers import resolved
 
 from kbroker.cluster.features import NONE, SUPPORTED, Finalized
-from kbroker.controller.features import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE
-from kbroker.controller.stored_features import StoredFeatures, UnsupportedFeatures
+from kbroker.controller.replicas.features import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE
+from kbroker.controller.store.stored_features import StoredFeatures, UnsupportedFeatures
 from kbroker.errors import ErrorCode
 from kbroker.ipc.calls import FeatureResult, UpdateFeatures, WantedFeature
 from kbroker.ipc.pending import Pending
@@ -51,7 +51,7 @@ class Cluster(Controlled):
     def update(self, *wanted: tuple[str, int, int], validate: bool = False) -> list[FeatureResult]:
         updates = [WantedFeature(*one) for one in wanted]
         asked = UpdateFeatures(updates, validate_only=validate)
-        outcome = self.run(self.duties.features.serve(CLIENT, asked))
+        outcome = self.run(self.background.features.serve(CLIENT, asked))
         assert outcome.error is None, outcome.error
         found: list[FeatureResult] = outcome.value
         return found

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.controller.membership import (
+from kbroker.controller.election.membership import (
     AddressTaken,
     AlreadyRegistered,
     Elected,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from kbroker.controller.mutation_quotas import BUCKETS_MAX, MutationQuotas
+from kbroker.controller.topics.mutation_quotas import BUCKETS_MAX, MutationQuotas
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.calls import CreateTopics, TopicResult
 

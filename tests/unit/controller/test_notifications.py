@@ -13,7 +13,7 @@ from kbroker.cluster.control_requests import (
     LeaderAndIsr,
     UpdateMetadata,
 )
-from kbroker.controller.state import PartitionState
+from kbroker.controller.state.state import PartitionState
 from kbroker.errors import ErrorCode
 from kbroker.metastore import paths
 from kbroker.metastore.store import Operation

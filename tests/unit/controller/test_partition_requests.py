@@ -8,10 +8,10 @@ import pytest
 from support.controlled import Controlled
 
 from kbroker.cluster.control_requests import ControlResponse, LeaderAndIsr, StopReplica
-from kbroker.controller import shutdowns
-from kbroker.controller.isr_requests import LEAVING_MS
-from kbroker.controller.replica_admin import ReplicaAdmin
-from kbroker.controller.state import PartitionState
+from kbroker.controller.replicas import shutdowns
+from kbroker.controller.replicas.isr_requests import LEAVING_MS
+from kbroker.controller.replicas.replica_admin import ReplicaAdmin
+from kbroker.controller.state.state import PartitionState
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.calls import ElectLeaders, IsrResult, NamedPartition, WantedIsr
 from kbroker.ipc.pending import Pending, run
@@ -49,7 +49,9 @@ def done(cluster: Controlled, outcome: Pending[Any]) -> Any:
 
 def alter(cluster: Controlled, *wanted: WantedIsr, broker_id: int = 0) -> list[IsrResult]:
     epoch = cluster.state.brokers[broker_id].epoch
-    answers: list[IsrResult] = done(cluster, cluster.duties.in_sync.alter(broker_id, epoch, wanted))
+    answers: list[IsrResult] = done(
+        cluster, cluster.background.in_sync.alter(broker_id, epoch, wanted)
+    )
     return answers
 
 
@@ -120,7 +122,7 @@ def test_broker_that_is_gone_does_not_come_back_in_sync_by_a_late_request(
 
 
 def test_request_of_an_earlier_registration_is_refused(cluster: Controlled) -> None:
-    outcome = cluster.duties.in_sync.alter(0, 1, [WantedIsr("t", 0, 3, [0], 0)])
+    outcome = cluster.background.in_sync.alter(0, 1, [WantedIsr("t", 0, 3, [0], 0)])
     with pytest.raises(WireError) as failed:
         done(cluster, outcome)
     assert failed.value.code is ErrorCode.STALE_BROKER_EPOCH
@@ -132,7 +134,7 @@ def test_request_of_an_earlier_registration_is_refused(cluster: Controlled) -> N
 def shut_down(cluster: Controlled, broker_id: int, epoch: int | None = None) -> Any:
     if epoch is None:
         epoch = cluster.state.brokers[broker_id].epoch
-    return done(cluster, cluster.duties.shutdowns.shut_down(broker_id, epoch))
+    return done(cluster, cluster.background.shutdowns.shut_down(broker_id, epoch))
 
 
 def test_broker_that_shuts_down_leads_and_follows_nothing(cluster: Controlled) -> None:
@@ -265,7 +267,7 @@ def test_broker_that_shuts_down_does_not_join_the_in_sync_replicas_again(
 
 
 def elect(cluster: Controlled, keys: Any, *, unclean: bool = False) -> dict[Any, Any]:
-    outcome = cluster.duties.elections.elect(keys, unclean=unclean)
+    outcome = cluster.background.elections.elect(keys, unclean=unclean)
     results = done(cluster, outcome)
     return {key: error and error.code for key, error in results.items()}
 
@@ -290,7 +292,7 @@ def test_a_broker_that_says_nothing_holds_up_no_answer_for_long(cluster: Control
     cluster.state.shutting_down.clear()
     assert code(cluster, 0, 4, [1, 0], 1, broker_id=1) is ErrorCode.NONE
     cluster.silent.add(2)
-    admin = ReplicaAdmin(cluster.duties, cluster.ensemble.sleep)
+    admin = ReplicaAdmin(cluster.background, cluster.ensemble.sleep)
     asked = ElectLeaders(False, [NamedPartition(*KEY)], 60_000)
     began_ms = cluster.ensemble.now_ms
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from support.controlled import Controlled
 
-from kbroker.controller import persistence
-from kbroker.controller.producer_ids import FETCHED_AT, PART_SIZE, WAIT_MS, ProducerIdBlocks
+from kbroker.controller.store import persistence
+from kbroker.controller.store.producer_ids import FETCHED_AT, PART_SIZE, WAIT_MS, ProducerIdBlocks
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.pending import Pending, run
 from kbroker.metastore import paths

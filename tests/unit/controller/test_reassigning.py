@@ -15,10 +15,10 @@ from kbroker.cluster.control_requests import (
     LeaderAndIsr,
     StopReplica,
 )
-from kbroker.controller import leader_balance
-from kbroker.controller.isr_requests import WantedIsr
-from kbroker.controller.leader_balance import FIRST_CHECK_MS, imbalanced
-from kbroker.controller.state import PartitionState
+from kbroker.controller.replicas import leader_balance
+from kbroker.controller.replicas.isr_requests import WantedIsr
+from kbroker.controller.replicas.leader_balance import FIRST_CHECK_MS, imbalanced
+from kbroker.controller.state.state import PartitionState
 from kbroker.errors import ErrorCode
 from kbroker.ipc.pending import Pending
 from kbroker.metastore import paths
@@ -56,7 +56,7 @@ def document(cluster: Controlled) -> Any:
 def alter(cluster: Controlled, **targets: Any) -> dict[int, ErrorCode | None]:
     """``p0``, ``p1``: the replicas of these partitions."""
     wanted = {("t", int(name[1:])): replicas for name, replicas in targets.items()}
-    outcome = cluster.duties.reassigning.alter(wanted)
+    outcome = cluster.background.reassigning.alter(wanted)
     cluster.ensemble.run_until(lambda: outcome.done)
     if outcome.error is not None:
         raise outcome.error
@@ -69,7 +69,7 @@ def sync(cluster: Controlled, isr: list[int]) -> None:
     assert present is not None
     wanted = WantedIsr("t", 0, present.leader_epoch, isr, present.partition_epoch)
     epoch = cluster.state.brokers[present.leader].epoch
-    outcome = cluster.duties.in_sync.alter(present.leader, epoch, [wanted])
+    outcome = cluster.background.in_sync.alter(present.leader, epoch, [wanted])
     cluster.ensemble.run_until(lambda: outcome.done)
     assert outcome.error is None
     cluster.settle()
@@ -99,7 +99,7 @@ def test_new_replicas_are_told_and_the_old_stay_until_they_are_in_sync(cluster: 
     assert cluster.stored() == (2, 5, [2, 3])
     assert cluster.leaders(3)[KEY] == (2, [2, 3], False)
     assert cluster.stopped(0) == cluster.stopped(1) == [(KEY, True)]
-    assert not cluster.duties.reassigning.is_any
+    assert not cluster.background.reassigning.is_any
 
 
 def test_document_that_is_too_large_for_the_store_is_rejected(cluster: Controlled) -> None:
@@ -109,7 +109,7 @@ def test_document_that_is_too_large_for_the_store_is_rejected(cluster: Controlle
 
 
 def test_ongoing_reassignments_are_listed(cluster: Controlled) -> None:
-    listed = cluster.duties.reassigning.listed
+    listed = cluster.background.reassigning.listed
     assert list(listed()) == []
     alter(cluster, p0=[2, 1])
     ((key, one),) = listed()
@@ -133,7 +133,7 @@ def test_in_sync_replica_goes_when_those_that_stay_have_answered(cluster: Contro
     alter(cluster, p0=[0, 1, 2])
     sync(cluster, [0, 2])
     cluster.silent = {0}
-    outcome = cluster.duties.reassigning.alter({KEY: None})
+    outcome = cluster.background.reassigning.alter({KEY: None})
     cluster.settle()
     assert not outcome.done
     assert cluster.stored() == (0, 4, [0, 2])
@@ -167,7 +167,7 @@ def test_last_replica_with_the_records_stays_when_the_leader_was_dead(cluster: C
     alter(cluster, p0=[0, 1, 2])
     sync(cluster, [0, 2])
     cluster.silent = {0}
-    outcome = cluster.duties.reassigning.alter({KEY: None})
+    outcome = cluster.background.reassigning.alter({KEY: None})
     cluster.settle()
     cluster.leave(0)
     cluster.register(0)
@@ -192,7 +192,7 @@ def test_next_controller_completes_what_was_begun() -> None:
         )
     )
     made.start()
-    assert made.duties.reassigning.is_any
+    assert made.background.reassigning.is_any
     sync(made, [0, 1, 2])
     assert made.stored()[0::2] == (2, [2])
     assert (document(made)["partitions"]["0"], document(made)["own"]) == ([2], 1)
@@ -252,7 +252,7 @@ def test_topic_that_is_deleted_is_reassigned_no_longer(cluster: Controlled) -> N
     cluster.settle()
     cluster.apply(Operation("set", paths.partition_state("t", 0), b"{}"))
     cluster.settle()
-    assert not cluster.duties.reassigning.is_any
+    assert not cluster.background.reassigning.is_any
     assert asked_by_node(cluster) is None
     assert alter(cluster, p1=[2]) == {1: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
@@ -309,7 +309,7 @@ def test_replica_that_is_assigned_again_is_not_deleted(cluster: Controlled) -> N
 def test_change_of_another_client_in_between_is_kept(cluster: Controlled) -> None:
     """A tool has added a partition: the document is not what this controller knows."""
     data = paths.encode_topic(None, {0: [0, 1], 1: [1, 0], 2: [3]})
-    outcome = cluster.duties.reassigning.alter({KEY: [0]})
+    outcome = cluster.background.reassigning.alter({KEY: [0]})
     cluster.apply(Operation("set", paths.topic("t"), data))
     cluster.ensemble.run_until(lambda: outcome.done)
     assert document(cluster)["partitions"] == {"0": [0], "1": [1, 0], "2": [3]}

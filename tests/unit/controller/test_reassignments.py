@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.controller import reassignments
-from kbroker.controller.reassignments import (
+from kbroker.controller.state import reassignments
+from kbroker.controller.state.reassignments import (
     assign,
     is_complete,
     is_reassigned,
@@ -13,7 +13,7 @@ from kbroker.controller.reassignments import (
     step,
     target,
 )
-from kbroker.controller.state import ClusterState, PartitionState, TopicState, without_state
+from kbroker.controller.state.state import ClusterState, PartitionState, TopicState, without_state
 from kbroker.errors import ErrorCode
 
 pytestmark = pytest.mark.unit

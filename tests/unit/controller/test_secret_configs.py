@@ -13,8 +13,8 @@ from support.controllers import resolved
 from kbroker.config.dynamic import DELETE, SET, AlterOp
 from kbroker.config.loader import BrokerConfig
 from kbroker.config.resource_types import BROKER
-from kbroker.controller.config_admin import ConfigAdmin
-from kbroker.controller.stored_configs import StoredConfigs
+from kbroker.controller.configs.config_admin import ConfigAdmin
+from kbroker.controller.configs.stored_configs import StoredConfigs
 from kbroker.errors import ConfigError, ErrorCode, FileConfigError
 from kbroker.ipc.calls import (
     AlterConfigs,

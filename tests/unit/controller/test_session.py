@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from kbroker.controller.membership import AlreadyRegistered, Elected, Registration
-from kbroker.controller.session import Session
+from kbroker.controller.election.membership import AlreadyRegistered, Elected, Registration
+from kbroker.controller.election.session import Session
 from kbroker.ipc.pending import Pending, run
 from kbroker.metastore import paths
 from kbroker.metastore.settled import Fenced, SettledStore
@@ -53,7 +53,7 @@ class Broker:
         self.number = number
         self.ensemble = ensemble
         self.store = ensemble.connect()
-        self.epoch: int | None = None  # of its office
+        self.epoch: int | None = None  # of its candidacy
         self.controller_epoch = 0
         self.not_elected_count = 0
         self.failures: list[BaseException] = []
@@ -78,7 +78,7 @@ class Broker:
     def connected(self, is_connected: bool) -> None:
         pass
 
-    async def take_office(self, elected: Elected, store: SettledStore) -> None:
+    async def begin_term(self, elected: Elected, store: SettledStore) -> None:
         self.epoch = elected.epoch
         run(self._write(elected.epoch, store)).then(self._wrote)
 
@@ -249,7 +249,7 @@ def test_failure_of_a_turn_is_told() -> None:
     async def broken(*_: Any) -> None:
         raise ValueError("the topics cannot be read")
 
-    broker.take_office = broken  # type: ignore[method-assign]
+    broker.begin_term = broken  # type: ignore[method-assign]
     ensemble.run_until(lambda: bool(broker.failures))
     assert isinstance(broker.failures[0], ValueError)
 
@@ -258,16 +258,16 @@ def test_office_that_could_not_be_taken_is_stood_for_again() -> None:
     """A connection lost halfway left a controller with half of the topics."""
     ensemble = Ensemble(1, Faults())
     broker = Broker(ensemble, 0)
-    take_office, tries = broker.take_office, [ConnectionLoss(), None]
+    begin_term, tries = broker.begin_term, [ConnectionLoss(), None]
 
     async def interrupted(elected: Elected, store: SettledStore) -> None:
         error = tries.pop(0)
         if error is not None:
             broker.store.lose(10)
             raise error
-        await take_office(elected, store)
+        await begin_term(elected, store)
 
-    broker.take_office = interrupted  # type: ignore[method-assign]
+    broker.begin_term = interrupted  # type: ignore[method-assign]
     ensemble.run_until(lambda: is_settled(ensemble, [broker]))
     assert (broker.epoch, broker.failures) == (2, [])
 

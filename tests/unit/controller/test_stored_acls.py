@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from support.controllers import resolved
 
-from kbroker.controller.notices import KEPT_MS
-from kbroker.controller.stored_acls import AT_ONCE, Acls, BadAcls
+from kbroker.controller.access.stored_acls import AT_ONCE, Acls, BadAcls
+from kbroker.controller.store.notices import KEPT_MS
 from kbroker.ipc.calls import CreateAcls, DeleteAcls
 from kbroker.ipc.pending import Pending, run
 from kbroker.ipc.process_table import Address, ProcessKind

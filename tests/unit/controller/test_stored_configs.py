@@ -19,13 +19,13 @@ from kbroker.cluster.control_requests import (
 from kbroker.config.dynamic import SET, AlterOp
 from kbroker.config.loader import BrokerConfig
 from kbroker.config.resource_types import BROKER, GROUP, TOPIC
-from kbroker.controller.config_admin import ConfigAdmin
-from kbroker.controller.creations import Creations
-from kbroker.controller.notices import KEPT_MS
-from kbroker.controller.stored_configs import (
+from kbroker.controller.configs.config_admin import ConfigAdmin
+from kbroker.controller.configs.stored_configs import (
     ConfiguredHosting,
     StoredConfigs,
 )
+from kbroker.controller.store.creations import Creations
+from kbroker.controller.store.notices import KEPT_MS
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.calls import IncrementalAlterConfigs, ResourceChanges
 from kbroker.ipc.pending import Pending, run

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kbroker.controller import stored_tokens
-from kbroker.controller.stored_tokens import DESCRIBED_MAX, Tokens
+from kbroker.controller.access import stored_tokens
+from kbroker.controller.access.stored_tokens import DESCRIBED_MAX, Tokens
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.calls import ChangeToken, CreateToken, DescribeTokens, FoundToken
 from kbroker.ipc.pending import run

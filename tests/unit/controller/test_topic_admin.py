@@ -9,11 +9,11 @@ from support.controlled import Controlled
 from support.controllers import EndlessRoom, controller_of
 
 from kbroker.cluster.control_requests import ControlResponse, LeaderAndIsr, StopReplica
-from kbroker.controller import topics
-from kbroker.controller.active_controller import ActiveController
-from kbroker.controller.state import ClusterState, PartitionState, TopicState
-from kbroker.controller.topic_admin import TopicAdmin
-from kbroker.controller.topic_requests import TopicRequests
+from kbroker.controller.election.active_controller import ActiveController
+from kbroker.controller.state import topics
+from kbroker.controller.state.state import ClusterState, PartitionState, TopicState
+from kbroker.controller.topics.topic_admin import TopicAdmin
+from kbroker.controller.topics.topic_requests import TopicRequests
 from kbroker.errors import ErrorCode
 from kbroker.hosting.replicas import HostedReplicas
 from kbroker.hosting.room import Room
@@ -249,7 +249,7 @@ def test_topic_whose_logs_a_broker_could_not_delete_is_tried_again(cluster: Cont
 
 
 def test_topic_that_is_reassigned_gets_no_partitions(cluster: Controlled) -> None:
-    outcome = cluster.duties.reassigning.alter({("a", 0): [1, 2]})
+    outcome = cluster.background.reassigning.alter({("a", 0): [1, 2]})
     cluster.ensemble.run_until(lambda: outcome.done)
     asked = CreatePartitions([TopicToEnlarge("a", 2), TopicToEnlarge("c", 2)])
     created = run(deleting(cluster).create_partitions(CALLER, asked))

@@ -11,9 +11,10 @@ from support.controlled import Controlled
 
 from kbroker.cluster.control_requests import UpdateMetadata
 from kbroker.cluster.topic_ids import local_topic_id
-from kbroker.controller import decisions, persistence
-from kbroker.controller.state import PartitionState
-from kbroker.controller.topics import NewTopic
+from kbroker.controller.state import decisions
+from kbroker.controller.state.state import PartitionState
+from kbroker.controller.state.topics import NewTopic
+from kbroker.controller.store import persistence
 from kbroker.metastore import paths
 from kbroker.metastore.store import Operation
 
@@ -185,7 +186,7 @@ def test_what_changes_while_the_connection_is_away_is_looked_at_then(cluster: Co
     cluster.create_topic("t", [0])
     cluster.leave(1)
     cluster.settle(2_000)
-    cluster.duties.connected()
+    cluster.background.connected()
     cluster.settle()
     assert cluster.stored() == (0, 0, [0])
     assert sorted(cluster.state.brokers) == [0]

@@ -10,10 +10,10 @@ from support.controlled import Controlled
 from support.controllers import EndlessRoom
 
 from kbroker.cluster.topic_ids import TopicIds
-from kbroker.controller.events import EventQueue
-from kbroker.controller.state import ClusterState
-from kbroker.controller.topic_creation import TopicCreation, is_led
-from kbroker.controller.topic_requests import TopicRequests
+from kbroker.controller.election.events import EventQueue
+from kbroker.controller.state.state import ClusterState
+from kbroker.controller.topics.topic_creation import TopicCreation, is_led
+from kbroker.controller.topics.topic_requests import TopicRequests
 from kbroker.errors import ErrorCode
 from kbroker.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.ipc.calls import CreateTopics, TopicToCreate

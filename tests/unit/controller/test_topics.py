@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from kbroker.controller.state import ClusterState, PartitionState, TopicState
-from kbroker.controller.topics import (
+from kbroker.controller.state.state import ClusterState, PartitionState, TopicState
+from kbroker.controller.state.topics import (
     PARTITIONS_MAX,
     check_name,
     plan_partitions,

@@ -9,8 +9,8 @@ import pytest
 from support.controlled import Controlled
 
 from kbroker.cluster.topic_ids import TopicIds
-from kbroker.controller import persistence
-from kbroker.controller.state import ClusterState, PartitionState
+from kbroker.controller.state.state import ClusterState, PartitionState
+from kbroker.controller.store import persistence
 from kbroker.metastore import paths
 from kbroker.metastore.store import Operation
 

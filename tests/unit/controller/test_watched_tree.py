@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kbroker.controller.notices import KEPT_MS
-from kbroker.controller.watched_tree import WatchedTree
+from kbroker.controller.store.notices import KEPT_MS
+from kbroker.controller.store.watched_tree import WatchedTree
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.pending import Pending, run
 from kbroker.metastore.embedded import EmbeddedStore

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from support.network_process import NetworkProcess
 
-from kbroker.controller.configs import Configs
-from kbroker.controller.scram_users import USUAL_S, ScramUsers
+from kbroker.controller.access.scram_users import USUAL_S, ScramUsers
+from kbroker.controller.configs.configs import Configs
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.scram_credentials import CALL_USERS_MAX
 from kbroker.ipc.calls import AlterScram, DescribeScram, ScramChange

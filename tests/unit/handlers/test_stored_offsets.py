@@ -11,8 +11,8 @@ import pytest
 from support.call_documents import request
 from support.network_process import NetworkProcess
 
-from kbroker.controller.events import EventQueue
-from kbroker.controller.stored_offsets import StoredOffsets
+from kbroker.controller.election.events import EventQueue
+from kbroker.controller.store.stored_offsets import StoredOffsets
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc import calls
 from kbroker.ipc.pending import run

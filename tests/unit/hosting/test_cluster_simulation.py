@@ -37,10 +37,10 @@ def test_brokers_agree_whatever_befalls_them(first: int) -> None:
 
 def test_broker_that_shuts_down_stops_even_if_its_controller_process_was_restarted() -> None:
     """Of the simulation: a broker that was told to follow nobody would otherwise stay so."""
-    cluster, office = with_topics()
-    with patch.object(cluster.random, "choice", lambda _: cluster.brokers[office.number - 1]):
-        ignore_rejected(office, leave(cluster, office))
-    number = (office.number - 1) % len(cluster.brokers)
+    cluster, candidacy = with_topics()
+    with patch.object(cluster.random, "choice", lambda _: cluster.brokers[candidacy.number - 1]):
+        ignore_rejected(candidacy, leave(cluster, candidacy))
+    number = (candidacy.number - 1) % len(cluster.brokers)
     leaving = cluster.brokers[number]
     cluster.restart_process(number)
     assert cluster.brokers[number].slots is leaving.slots
@@ -53,12 +53,12 @@ def test_replica_is_set_aside_if_its_controller_dies_before_its_broker_hears_of_
     None
 ):
     """Of the simulation: without that, its broker would have it until the end."""
-    cluster, office = with_topics()
-    key, removed = (NAMES[0], 0), (office.number + 1) % 3
+    cluster, candidacy = with_topics()
+    key, removed = (NAMES[0], 0), (candidacy.number + 1) % 3
     replicas = [number for number in range(3) if number != removed]
     cluster.dies_removing = 1.0
-    ignore_rejected(office, alter(office, {key: replicas}))
-    cluster.run_until(lambda: cluster.brokers[office.number] is not office)
+    ignore_rejected(candidacy, alter(candidacy, {key: replicas}))
+    cluster.run_until(lambda: cluster.brokers[candidacy.number] is not candidacy)
     cluster.dies_removing = 0.0
     assert cluster.brokers[removed].hosting.replicas.replica(key) is not None
 
@@ -71,9 +71,9 @@ def test_replica_is_set_aside_if_its_controller_dies_before_its_broker_hears_of_
 
 def test_image_without_replicas_is_all_that_the_next_process_has_to_know() -> None:
     """Of the simulation: without a journal, a controller process that is elected publishes one."""
-    cluster, office = with_topics()
-    number = office.number
-    office.file.remove()
+    cluster, candidacy = with_topics()
+    number = candidacy.number
+    candidacy.file.remove()
     cluster.restart_process(number)
     cluster.run_until(lambda: cluster.brokers[number].is_told)
     assert not list(cluster.brokers[number].hosting.replicas)
@@ -86,30 +86,30 @@ def test_image_without_replicas_is_all_that_the_next_process_has_to_know() -> No
 def with_topics() -> tuple[SimulatedCluster, Broker]:
     """A cluster in which nothing is lost, with topics that all brokers have; and its controller."""
     cluster = SimulatedCluster(1, Faults(), responses_lost=0.0)
-    cluster.run_until(lambda: cluster.in_office() is not None)
-    office = cluster.in_office()
-    assert office is not None and office.topics is not None
+    cluster.run_until(lambda: cluster.term_began() is not None)
+    candidacy = cluster.term_began()
+    assert candidacy is not None and candidacy.topics is not None
     topics = CreateTopics([TopicToCreate(name, 3, 3) for name in NAMES])
-    ignore_rejected(office, office.topics.create_topics(CLIENT, topics))
+    ignore_rejected(candidacy, candidacy.topics.create_topics(CLIENT, topics))
     cluster.run_until(lambda: is_settled(cluster) and bool(stored(cluster)))
-    return cluster, office
+    return cluster, candidacy
 
 
 def test_restarted_controller_process_costs_no_election() -> None:
     """It goes on with its session, its registration and what it was told, whatever is under way."""
     for seed in range(20):
         cluster = SimulatedCluster(seed, Faults(), responses_lost=0.0)
-        cluster.run_until(lambda cluster=cluster: cluster.in_office() is not None)
-        office = cluster.in_office()
-        assert office is not None and office.topics is not None
+        cluster.run_until(lambda cluster=cluster: cluster.term_began() is not None)
+        candidacy = cluster.term_began()
+        assert candidacy is not None and candidacy.topics is not None
         topics = CreateTopics([TopicToCreate(name, 3, 2) for name in NAMES])
-        ignore_rejected(office, office.topics.create_topics(CLIENT, topics))
+        ignore_rejected(candidacy, candidacy.topics.create_topics(CLIENT, topics))
         cluster.run_until(lambda cluster=cluster: is_settled(cluster) and bool(stored(cluster)))
         before = states(cluster)
         for number in range(3):
-            if number != office.number:
+            if number != candidacy.number:
                 more = CreatePartitions([TopicToEnlarge(NAMES[number], 5)])
-                ignore_rejected(office, office.topics.create_partitions(CLIENT, more))
+                ignore_rejected(candidacy, candidacy.topics.create_partitions(CLIENT, more))
                 waited = cluster.sleep(cluster.random.randint(0, 60))
                 cluster.run_until(lambda waited=waited: waited.done)
                 cluster.restart_process(number)

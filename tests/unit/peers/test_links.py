@@ -26,7 +26,7 @@ from kbroker.cluster.control_requests import (
     UpdateMetadata,
 )
 from kbroker.config.loader import BrokerConfig
-from kbroker.controller.state import Broker
+from kbroker.controller.state.state import Broker
 from kbroker.errors import ErrorCode
 from kbroker.ipc.pending import Pending
 from kbroker.peers.links import Links

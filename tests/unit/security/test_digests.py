@@ -53,7 +53,8 @@ def test_what_few_brokers_need_is_not_loaded_before_the_fork() -> None:
     """It would take memory in each of a broker's processes."""
     code = f"""
 import sys
-import kbroker.supervisor.launch, kbroker.workers.controller, kbroker.workers.network.network
+import kbroker.supervisor.launch, kbroker.workers.controller.process
+import kbroker.workers.network.network
 import kbroker.workers.io.io_worker
 from kbroker.supervisor.listening import _resolve
 _resolve("127.0.0.1", 0)

@@ -1,0 +1,1 @@
+"""ACLs, delegation tokens and SCRAM users."""

@@ -1,0 +1,1 @@
+"""Settings of brokers, topics, users and clients."""

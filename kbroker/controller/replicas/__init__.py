@@ -1,0 +1,1 @@
+"""Leaders and replicas: what the controller does when brokers come and go, and by request."""

@@ -1,0 +1,1 @@
+"""The controller's state in the metadata store: reading it, watching it, writing to it."""

@@ -1,0 +1,1 @@
+"""Topics: created, deleted and grown by request, or changed by others."""

@@ -1,0 +1,1 @@
+"""The controller process: a broker's session and replicas, and the elected controller."""

@@ -1,0 +1,106 @@
+"""The metadata store at start: in ZooKeeper, or embedded and completed from the logs on disk."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+
+from kbroker.adopt.at_start import look_at_topics, refuse_kafkas, topics_to_serve
+from kbroker.adopt.errors import Refusal
+from kbroker.adopt.unknown_logs import UnknownLogs, look_at_unknown
+from kbroker.controller.store import completion
+from kbroker.metastore.embedded import EmbeddedStore
+from kbroker.metastore.node_file import NodeFile
+from kbroker.metastore.store import Store, StoreFailed
+from kbroker.metastore.store_files import FILE_NAME, holds_store, places_of_store
+from kbroker.workers.base import ProcessContext
+
+logger = logging.getLogger(__name__)
+
+
+def open_store(context: ProcessContext, note_request: Callable[[int], None]) -> Store:
+    """The store that the configuration names. note_request: is told how many nanoseconds each
+    request to ZooKeeper took.
+
+    Raises what ``_embedded_store`` raises, and ConfigError.
+    """
+    if not context.config.uses_zookeeper:
+        return _embedded_store(context)
+    # kazoo takes long to import, and is not installed everywhere.
+    from kbroker.metastore.session_file import SessionFile
+    from kbroker.metastore.zookeeper import ZooKeeperStore
+    from kbroker.metastore.zookeeper_settings import settings_of
+
+    settings = settings_of(context.config)
+    store = ZooKeeperStore(settings, SessionFile(context.runtime_dir, settings.connect))
+    store.time_requests(note_request)
+    return store
+
+
+def _embedded_store(context: ProcessContext) -> EmbeddedStore:
+    """The embedded store, with everything it must contain; missing topics are added from the logs
+    on disk.
+
+    Raises StoreFailed, WrongCluster, Refusal, OSError, and ValueError, KeyError or TypeError for
+    documents that kbroker cannot have written.
+    """
+    was_clean, config = context.clean_start, context.config
+    places = list(was_clean)
+    place = store_directory(places)
+    found = None
+    has_store = holds_store(place)
+    if not has_store:
+        refuse_kafkas(config.log_dirs)
+        found = look_at_topics(places, was_clean)
+    file = NodeFile(place)
+    is_new = completion.is_empty(file)
+    if has_store and is_new:
+        found = look_at_topics(places, was_clean)  # a first start was interrupted
+    unknown = None if is_new else _look_at_unknown(context, file)
+    adopted = [] if found is None else topics_to_serve(found)
+    first_id = 0 if found is None else found.next_producer_id
+    if unknown is not None:
+        adopted += unknown.adopted
+    completion.complete(file, context.cluster_id, context.broker_id, adopted, first_id)
+    if unknown is not None:
+        completion.write_grown(file, context.broker_id, unknown.grown)
+    if not is_new and (unknown is not None or file.damage is not None):
+        completion.skip_producer_ids(file, context.broker_id)
+    return EmbeddedStore(file)
+
+
+def store_directory(log_dirs: list[str]) -> str:
+    """The log directory with the metadata store, among those that can be used.
+
+    In the one that has it, in the first at the first start. The order of ``log.dirs`` may change;
+    metadata must not get lost by it.
+    """
+    having = places_of_store(log_dirs)
+    if len(having) > 1:
+        raise StoreFailed(
+            f"{FILE_NAME} is in several log directories: {', '.join(having)}; they belong to "
+            "different brokers. Keep the one with this broker's topics, and move the others away"
+        )
+    directory = having[0] if having else log_dirs[0]
+    os.makedirs(directory, exist_ok=True)
+    return directory
+
+
+def has_all_directories(context: ProcessContext) -> bool:
+    """Whether every directory of ``log.dirs`` is in use and none has failed."""
+    return not any(context.failed_log_dirs[: len(context.config.log_dirs)])
+
+
+def _look_at_unknown(context: ProcessContext, file: NodeFile) -> UnknownLogs | None:
+    places = list(context.clean_start)
+    try:
+        return look_at_unknown(
+            file, places, context.clean_start, all_usable=has_all_directories(context)
+        )
+    except Refusal as refusal:
+        if context.incarnation == 1:
+            raise
+        # The others continue to serve; this is no reason to stop them.
+        logger.error("the metadata is left unchanged: %s", refusal)
+        return None
