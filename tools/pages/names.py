@@ -125,7 +125,7 @@ class Known:
     def is_path_of_attribute(self, text: str) -> bool:
         """``handlers/registry.HOT_RANGES``: a name in a module."""
         path, _, name = text.rpartition(".")
-        return name not in _ENDINGS and self.is_path(path) and name in self.words
+        return bool(path) and name not in _ENDINGS and self.is_path(path) and name in self.words
 
     def is_dotted(self, name: str) -> bool:
         """Whether it is a setting, a file, or a name in a module or a class."""
