@@ -1,9 +1,10 @@
 """What consumers have returned and committed in a simulation, and whether that may be so.
 
 (a) What a partition returns follows what it returned before: the record before it in its log was
-    returned, and nothing is returned twice while the partition is not given up. Only after an
-    unclean election may what was returned meanwhile be no longer in the log.
-(b) Reading begins at the log's start or at an offset that was committed.
+    returned, unless it is deleted, or not committed and not to be read; and nothing is returned
+    twice while the partition is not given up, or the program seeks. Only after an unclean election
+    may what was returned meanwhile be no longer in the log.
+(b) Reading begins at the log's start, at an offset that was committed, or that the program names.
 (c) A commit is of the member and generation that made it, and says nothing of what was not
     returned; without an unclean election, committed offsets never go back. Of partitions that are
     given up in an orderly way, all that was returned is committed, if that is automatic.
@@ -16,14 +17,15 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
-from support.simulated_brokers import KEYS, Brokers, Key, Record, World
+from support.simulated_brokers import KEYS, Brokers, Key, World
 from support.simulated_group import Accepted
+from support.simulated_logs import Record
 
 from kbroker.client.consumer.commits import Identity
 from kbroker.client.consumer.partitions import PartitionState
 
 if TYPE_CHECKING:
-    from support.consumer_simulation import Program
+    from support.simulated_program import Program, Row
 
 STEPS_A_SECOND = 150
 REQUESTS_A_SECOND = 200
@@ -31,12 +33,15 @@ STALL_S = 12.0
 
 
 class _Reading:
-    """A partition, from when it was taken over until it is given up."""
+    """A partition, from when it was taken over until it is given up. next: behind the last record,
+    or what the program has named.
+    """
 
     def __init__(self, part: PartitionState) -> None:
         self.part = part
         self.uids: set[int] = set()
         self.last = -1
+        self.next: int | None = None
 
 
 class History:
@@ -63,35 +68,66 @@ class History:
 
     # -- records
 
-    def returned(self, program: Program, found: list[Any]) -> None:
-        parts = program.core.fetcher.parts
+    def returned(self, program: Program, found: list[Row]) -> None:
+        """By a call, in this order."""
         for one in found:
-            record = self.brokers.records[int(one.value)]
-            key = one.topic, one.partition
+            record = self.brokers.records[one.uid]
+            key = one.key
             assert record.offset == one.offset, f"{key}: {record} at {one.offset}"
-            part = parts[key]
-            reading = self._readings.get((program.number, key))
-            if reading is None or reading.part is not part:
-                reading = self._readings[program.number, key] = _Reading(part)
+            reading = self._reading(program, key)
+            assert reading.part is not program.paused.get(key), f"{key} is paused"
+            if reading.next is None:
                 self._check_begin(key, record)
+            elif self.unclean:
+                self._check_next_unclean(key, reading, record)
             else:
-                self._check_next(key, reading, record)
+                self._check_follows(key, reading.next, record)
             reading.uids.add(record.uid)
-            reading.last = record.uid
+            reading.last, reading.next = record.uid, record.offset + 1
             self.seen.add(record.uid)
             self.count += 1
-        for key in {(one.topic, one.partition) for one in found}:
+        for key in {one.key for one in found}:
             self._extend(key)
+
+    def _reading(self, program: Program, key: Key) -> _Reading:
+        part = program.core.fetcher.parts[key]
+        reading = self._readings.get((program.number, key))
+        if reading is None or reading.part is not part:
+            reading = self._readings[program.number, key] = _Reading(part)
+        return reading
+
+    def sought(self, program: Program, key: Key, offset: int) -> None:
+        """The program continues there. What it skips is not missing."""
+        self._reading(program, key).next = offset
+        for record in self.brokers.leads[key].log.records(False, 0, offset):
+            self.seen.add(record.uid)
+        self._extend(key)
 
     def _check_begin(self, key: Key, record: Record) -> None:
         if not self.unclean:
-            assert record.offset in self.begins[key], f"{key} begins at {record}"
+            begin = max(one for one in self.begins[key] if one <= record.offset)
+            missed = self._skipped(key, begin, record)
+            assert not missed, f"{key} begins at {record}, and not at {missed[0]}"
 
-    def _check_next(self, key: Key, reading: _Reading, record: Record) -> None:
+    def _check_follows(self, key: Key, after: int, record: Record) -> None:
+        assert record.offset >= after, f"{key}: {record} was returned twice"
+        missed = self._skipped(key, after, record)
+        assert not missed, f"{key}: {record} is returned, and not {missed[0]}"
+        log = self.brokers.leads[key].log
+        if self.brokers.read_committed:
+            assert log.is_committed(record), f"{key}: {record} is not committed"
+
+    def _skipped(self, key: Key, after: int, record: Record) -> list[Record]:
+        if after == record.offset:
+            return []
+        log = self.brokers.leads[key].log
+        return log.records(self.brokers.read_committed, after, record.offset)
+
+    def _check_next_unclean(self, key: Key, reading: _Reading, record: Record) -> None:
         assert record.uid not in reading.uids, f"{key}: {record} was returned twice"
         if record.before != reading.last:
             lost = self.brokers.records[reading.last]
-            log = {one.uid for one in self.brokers.leads[key].log.records}
+            log = {one.uid for one in self.brokers.leads[key].log.records(False)}
             assert reading.last not in log, f"{key}: {record} after {lost}"
             assert record.before in reading.uids | self._before(key, reading), (
                 f"{key}: {record} after {lost}, which is no longer in the log"
@@ -100,35 +136,33 @@ class History:
     def _before(self, key: Key, reading: _Reading) -> set[int]:
         """Where it may go on if all that it has returned was cut: at or before its begin."""
         first = min(self.brokers.records[uid].offset for uid in reading.uids)
-        return {one.uid for one in self.brokers.leads[key].log.records if one.offset < first} | {-1}
+        records = self.brokers.leads[key].log.records(False)
+        return {one.uid for one in records if one.offset < first} | {-1}
 
     def _extend(self, key: Key) -> None:
         """How far all records were returned, without a gap."""
-        log = self.brokers.leads[key].log
         if self.unclean:
             return
-        at = self.prefix[key]
-        while at < log.end:
-            if self._uid(log, at) not in self.seen:
-                break
-            at += 1
-        self.prefix[key] = at
-
-    @staticmethod
-    def _uid(log: Any, offset: int) -> int:
-        for base, _, records in reversed(log.batches):
-            if base <= offset:
-                return int(records[offset - base].uid)
-        return -1
+        log = self.brokers.leads[key].log
+        for record in log.records(self.brokers.read_committed, self.prefix[key]):
+            if record.uid not in self.seen:
+                self.prefix[key] = record.offset
+                return
+        self.prefix[key] = self.brokers.readable(log)
 
     def missing(self) -> list[tuple[Key, Record]]:
         """What was returned by nobody."""
         return [
             (key, record)
             for key, lead in self.brokers.leads.items()
-            for record in lead.log.records
+            for record in lead.log.records(self.brokers.read_committed)
             if record.uid not in self.seen
         ]
+
+    def deleted(self, key: Key) -> None:
+        """The log begins later now."""
+        self.begins[key].add(self.brokers.leads[key].log.start)
+        self._extend(key)
 
     # -- commits
 
@@ -144,6 +178,7 @@ class History:
             else:
                 assert int(made) >= one.since, f"{one} was made in epoch {made}"
         if not self.unclean:
+            self._extend(one.key)
             assert one.offset <= self.prefix[one.key], f"{one}: {self.prefix[one.key]} returned"
             before = self._highest.get(one.key, 0)
             assert one.offset >= before, f"{one}: goes back from {before}"
@@ -207,6 +242,6 @@ class History:
             if not is_quiet or leader.errors or leader.slow_s or key in brokers.refused:
                 continue
             ends = [end for at, end in brokers.appended_at[key] if at <= now - STALL_S]
-            for record in lead.log.records[: ends[-1] if ends else 0]:
+            for record in lead.log.records(brokers.read_committed, 0, ends[-1] if ends else 0):
                 assert record.uid in self.seen, f"{key}: {record} is not returned"
             self.checked += 1

@@ -13,134 +13,13 @@ import random
 from typing import Any
 
 from support.consumer_history import History
-from support.simulated_brokers import FOREVER, KEYS, NODES, Broker, Brokers, Event, Key, World
+from support.simulated_brokers import FOREVER, KEYS, NODES, Broker, Brokers, Key, World
 from support.simulated_group import ClassicGroup, ConsumerGroup
-from support.simulated_surroundings import SimulatedSurroundings
-
-from kbroker.client.consumer.commits import Commits, Offsets
-from kbroker.client.consumer.consumer_settings import consumer_settings
-from kbroker.client.consumer.core import Core
-from kbroker.client.consumer.lanes import Call
-from kbroker.client.consumer.membership import Membership
-from kbroker.client.errors import ClientError
+from support.simulated_program import Program
 
 FAULTS_S = 30.0
 CALM_S = 60.0
 ASSIGNORS = (["range"], ["cooperative-sticky"], ["roundrobin"], ["sticky"], ["range", "sticky"])
-
-
-class Program:
-    """One consumer: it polls, and commits what it got."""
-
-    def __init__(self, simulation: Simulation, number: int, settings: dict[str, Any]) -> None:
-        self.simulation = simulation
-        self.world = simulation.world
-        self.number = number
-        around = SimulatedSurroundings(simulation.brokers)
-        around.made.on_wake = lambda: self.step_in(0.0)
-        self.core = Core(consumer_settings(settings, {}), around)
-        self.committing: dict[Key, int] = {}  # the offsets of the last commits, however they end
-        self._commits_itself = bool(self.core.settings["enable.auto.commit"])
-        self._step: Event | None = None
-        self._step_at = FOREVER
-        self.is_closed = False
-        self.away_until = 0.0
-        if self.core.commits is None:
-            self.core.assign(KEYS)
-        else:
-            self._note_commits(self.core.commits)
-            self.core.topics = frozenset(name for name, _ in KEYS)
-            self.core.membership = Membership(self.core)
-            self.core.membership.listener = self
-            self.core.track()
-            self.core.membership.subscribe(self.core.topics)
-        self.step_in(0.0)
-
-    def _note_commits(self, commits: Commits) -> None:
-        begin = commits.commit
-
-        def commit(offsets: Offsets, *row: Any, **more: Any) -> Call:
-            self.committing.update({key: one.offset for key, one in offsets.items()})
-            return begin(offsets, *row, **more)
-
-        commits.commit = commit  # type: ignore[method-assign]
-
-    def on_partitions_revoked(self, partitions: list[Any]) -> None:
-        """Before they are given up, what was returned is committed, if that is automatic."""
-        if self._commits_itself:
-            self.simulation.history.revoked(
-                self, [(one.topic, one.partition) for one in partitions]
-            )
-
-    def on_partitions_lost(self, partitions: list[Any]) -> None:
-        """Others may have them by now."""
-
-    def step_in(self, seconds: float) -> None:
-        """Go on then, if not before."""
-        at = max(self.world.now + seconds, self.away_until)
-        if at < self._step_at and not self.is_closed:
-            if self._step is not None:
-                self._step.cancel()
-            self._step_at = at
-            self._step = self.world.after(at - self.world.now, self._go)
-
-    def stay_away(self, seconds: float) -> None:
-        """It does not poll for a while."""
-        self.away_until = self.world.now + seconds
-        if self._step is not None:
-            self._step.cancel()
-        self._step_at = FOREVER
-        self.step_in(seconds)
-
-    def _go(self) -> None:
-        self._step, self._step_at = None, FOREVER
-        core, now = self.core, self.world.now
-        core.inbox.take()
-        core.fetcher.receive()
-        limit = self.simulation.limit()
-        found: list[Any] = []
-        with core:
-            try:
-                found = core.poll(0.0, ("records", None), lambda: core.collector.records(limit))
-            except ClientError as error:
-                self.simulation.history.raised(self.number, error)
-        self.simulation.history.returned(self, found)
-        self.simulation.history.stepped(self.number, bool(found))
-        if found and not self._commits_itself and self.world.random.random() < 0.4:
-            self._commit()
-        if found:
-            self.step_in(self.simulation.pause())
-        else:
-            self.step_in(min(core._due_in(now), max(core.fetcher.due_in(now), 0.001)))
-
-    def _commit(self) -> None:
-        core = self.core
-        if core.commits is None:
-            return
-        try:
-            who = core.identity()
-        except ClientError:
-            return
-        rows = core.consumed()
-        tag = f"{who.member}/{who.generation}"
-        offsets = {key: row._replace(metadata=tag) for key, row in rows.items()}
-        history = self.simulation.history
-        core.commits.commit(
-            offsets,
-            self.world.random.choice((2.0, 10.0)),
-            lambda told, error: history.commit_ended(offsets, who, error),
-        )
-
-    def close(self) -> None:
-        """Leave, without a last commit."""
-        core = self.core
-        core.stop_auto_commit()
-        self._commits_itself = False
-        with core:
-            if core.membership is not None:
-                core.membership.close(0.0)
-        self.is_closed = True
-        core.fetcher.close(self.world.now)
 
 
 class Simulation:
@@ -159,6 +38,12 @@ class Simulation:
         self.group = self.brokers.group = made(self.world, self.history.accepted)
         self.assignors = chance.choice(ASSIGNORS)
         self.commits_itself = chance.random() < 0.3
+        self.deletes = False
+        self.call = chance.choice(("records", "records", "columns", "arrow"))
+        if not self.unclean:
+            self.brokers.transactional = chance.random() < 0.4
+            self.brokers.read_committed = chance.random() < 0.5
+            self.deletes = chance.random() < 0.3
         self.poll_s = chance.choice((12, 60))
         self.programs: list[Program] = []
         self._killed = False
@@ -177,6 +62,8 @@ class Simulation:
             "metadata.max.age.ms": 15_000,
             "max.poll.interval.ms": self.poll_s * 1000,
         }
+        if self.brokers.read_committed:
+            found["isolation.level"] = "read_committed"
         if self.kind != "alone":
             found["group.id"] = "g"
             found["enable.auto.commit"] = self.commits_itself
@@ -218,8 +105,8 @@ class Simulation:
             return
         kind = chance.choices(
             ("move", "silence", "cut", "slow", "errors", "coordinator", "kill", "member", "pause",
-             "refuse", "expel", "rebalance"),
-            (5, 2, 1, 1, 2, 1, 0.3, 1, 0.5, 0.5, 1, 1),
+             "refuse", "expel", "rebalance", "hold", "seek", "delete"),
+            (5, 2, 1, 1, 2, 1, 0.3, 1, 0.5, 0.5, 1, 1, 1, 1, 1),
         )[0]  # fmt: skip
         match kind:
             case "move":
@@ -254,6 +141,12 @@ class Simulation:
                 seconds = chance.choice((1.0, 5.0, 20.0))
                 chance.choice(self.open).stay_away(seconds)
                 self.world.after(seconds, brokers.disturb)
+            case "hold":
+                chance.choice(self.open).pause(key, chance.choice((0.3, 3.0, 10.0)))
+            case "seek" if self.kind == "alone" and not self.unclean:
+                self.seek(key)
+            case "delete" if self.deletes:
+                self.delete(key)
             case "refuse":
                 brokers.refused.add(key)
                 self.world.after(chance.uniform(1, 8), lambda: self.end_refusal(key))
@@ -280,6 +173,21 @@ class Simulation:
                 self.brokers.disturb(broker)
 
         self.world.after(seconds, resume)
+
+    def seek(self, key: Key) -> None:
+        """To any offset of the log, with or without its epoch."""
+        log = self.brokers.leads[key].log
+        offset = self.world.random.randint(log.start, log.end)
+        epoch = log.epoch_at(offset - 1) if self.world.random.random() < 0.5 else -1
+        for program in self.open:
+            program.seek(key, offset, epoch)
+
+    def delete(self, key: Key) -> None:
+        """Old records, also some that nobody has read."""
+        log = self.brokers.leads[key].log
+        log.delete_before(self.world.random.randint(log.start, log.stable))
+        self.brokers.disturbed[key] = self.world.now
+        self.history.deleted(key)
 
     def rebalance(self) -> None:
         """Perhaps while commits wait."""
@@ -333,6 +241,7 @@ class Simulation:
     def _calm(self) -> None:
         """No more faults."""
         self.is_slow = False
+        self.brokers.end_transactions()
         self._fault.cancel()
         self._append.cancel()
         brokers = self.brokers

@@ -13,13 +13,14 @@ import random
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from support.simulated_logs import NO_PRODUCER, Log, Record
+
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.fetch import FetchResponse
 from kbroker.protocol.messages.find_coordinator import FindCoordinatorResponse
 from kbroker.protocol.messages.list_offsets import EARLIEST, ListOffsetsResponse
 from kbroker.protocol.messages.metadata import MetadataResponse
 from kbroker.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
-from kbroker.record.builder import BatchBuilder
 
 Key = tuple[str, int]
 Reply = Callable[[Any], None]
@@ -75,63 +76,6 @@ class World:
         return False
 
 
-class Record(NamedTuple):
-    """before: the uid of the record before it in its log, -1 for the first."""
-
-    uid: int
-    offset: int
-    before: int
-
-
-class Log:
-    """Of a leader, in one epoch; the next one has a copy. starts: where epochs begin."""
-
-    def __init__(self) -> None:
-        self.batches: list[tuple[int, bytes, list[Record]]] = []
-        self.starts: list[tuple[int, int]] = [(0, 0)]
-        self.end = 0
-
-    def of_next_leader(self, epoch: int, cut: int) -> Log:
-        """cut: batches that it lacks."""
-        made = Log()
-        made.batches = self.batches[: len(self.batches) - cut]
-        made.end = made.batches[-1][2][-1].offset + 1 if made.batches else 0
-        made.starts = [row for row in self.starts if row[1] < made.end or row[0] == 0]
-        made.starts.append((epoch, made.end))
-        return made
-
-    def append(self, uids: list[int], epoch: int) -> None:
-        builder = BatchBuilder(base_offset=self.end, leader_epoch=epoch)
-        records, before = [], self.last_uid
-        for offset, uid in enumerate(uids, self.end):
-            builder.append(b"%d" % uid)
-            records.append(Record(uid, offset, before))
-            before = uid
-        self.batches.append((self.end, builder.build(), records))
-        self.end += len(uids)
-
-    @property
-    def last_uid(self) -> int:
-        return self.batches[-1][2][-1].uid if self.batches else -1
-
-    @property
-    def records(self) -> list[Record]:
-        return [record for _, _, records in self.batches for record in records]
-
-    def read(self, offset: int, most: int) -> bytes:
-        """At most so many batches, from the one with the offset on."""
-        found = [data for _, data, records in self.batches if records[-1].offset >= offset]
-        return b"".join(found[:most])
-
-    def end_of(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch up to this one, and its end."""
-        known = max((one for one, _ in self.starts if one <= epoch), default=-1)
-        if known < 0:
-            return -1, -1
-        later = [start for one, start in self.starts if one > known]
-        return known, min(later, default=self.end)
-
-
 class Lead(NamedTuple):
     leader: int
     epoch: int
@@ -159,7 +103,10 @@ class Broker:
 
 
 class Brokers:
-    """loss: how often a request or a response is lost, and the connection with it."""
+    """loss: how often a request or a response is lost, and the connection with it. transactional:
+    some records are in transactions. read_committed: consumers do not read those that are not
+    committed.
+    """
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -169,6 +116,7 @@ class Brokers:
         self.coordinator = 0
         self.group: Any = None  # simulated_group
         self.loss = 0.0
+        self.transactional = self.read_committed = False
         self.refused: set[Key] = set()
         self.records: dict[int, Record] = {}
         self.appended_at: dict[Key, list[tuple[float, int]]] = {key: [] for key in KEYS}
@@ -226,10 +174,24 @@ class Brokers:
         if not self.is_well(self.nodes[lead.leader]):
             return
         uids = [next(self._uids) for _ in range(count)]
-        lead.log.append(uids, lead.epoch)
-        for record in lead.log.batches[-1][2]:
+        chance, producer = self.world.random, NO_PRODUCER
+        if self.transactional:
+            producer = chance.choice((NO_PRODUCER, 5, 6))
+        for record in lead.log.append(uids, lead.epoch, producer):
             self.records[record.uid] = record
-        self.appended_at[key].append((self.world.now, lead.log.end))
+        for producer in [one for one in lead.log.open if chance.random() < 0.3]:
+            lead.log.end_transaction(producer, lead.epoch, chance.random() < 0.6)
+        self.appended_at[key].append((self.world.now, self.readable(lead.log)))
+
+    def readable(self, log: Log) -> int:
+        """Where consumers may read to."""
+        return log.stable if self.read_committed else log.end
+
+    def end_transactions(self) -> None:
+        """All that are open."""
+        for lead in self.leads.values():
+            for producer in list(lead.log.open):
+                lead.log.end_transaction(producer, lead.epoch, self.world.random.random() < 0.5)
 
     def cut(self, broker: Broker) -> None:
         """All of its connections end, as with a restart; sessions are forgotten."""
@@ -405,8 +367,10 @@ class Brokers:
                 key = topic.name, row.partition_index
                 error = self._error(broker, key, row.current_leader_epoch, is_wrong)
                 log = broker.views[key].log
-                offset = 0 if row.timestamp == EARLIEST else log.end
-                fields = {"offset": offset, "leader_epoch": 0 if not offset else -1}
+                end = log.stable if request.isolation_level else log.end
+                offset = log.start if row.timestamp == EARLIEST else end
+                epoch = log.epoch_at(offset) if row.timestamp == EARLIEST else -1
+                fields = {"offset": offset, "leader_epoch": epoch}
                 parts.append(
                     ListOffsetsResponse.ListOffsetsPartitionResponse(
                         partition_index=row.partition_index,
@@ -449,13 +413,14 @@ class Brokers:
         if error:
             reply(FetchResponse(error_code=error, session_id=0))
             return
-        found = self._rows(broker, known, is_wrong)
+        level = request.isolation_level
+        found = self._rows(broker, known, is_wrong, level)
         if found or request.max_wait_ms == 0:
             reply(self._response(found, number))
             return
 
         def later() -> None:
-            reply(self._response(self._rows(broker, known, False), number))
+            reply(self._response(self._rows(broker, known, False, level), number))
 
         self.world.after(request.max_wait_ms / 1000, later)
 
@@ -486,16 +451,20 @@ class Brokers:
         known.update(rows)
         return known, request.session_id, 0
 
-    def _rows(self, broker: Broker, known: dict[Key, Any], is_wrong: bool) -> dict[Key, Any]:
+    def _rows(
+        self, broker: Broker, known: dict[Key, Any], is_wrong: bool, level: int
+    ) -> dict[Key, Any]:
         """What there is to say of these partitions."""
         found = {}
         for key, row in known.items():
-            fields = self._row(broker, key, row, is_wrong)
+            fields = self._row(broker, key, row, is_wrong, level)
             if fields:
                 found[key] = FetchResponse.PartitionData(partition_index=key[1], **fields)
         return found
 
-    def _row(self, broker: Broker, key: Key, row: Any, is_wrong: bool) -> dict[str, Any]:
+    def _row(
+        self, broker: Broker, key: Key, row: Any, is_wrong: bool, level: int
+    ) -> dict[str, Any]:
         error = self._error(broker, key, row.current_leader_epoch, is_wrong)
         view = broker.views[key]
         if key in self.refused:
@@ -508,12 +477,24 @@ class Brokers:
                     leader_id=view.leader, leader_epoch=view.epoch
                 )
             return fields
-        if row.fetch_offset > view.log.end:
+        log = view.log
+        if not log.start <= row.fetch_offset <= log.end:
             return {"error_code": ErrorCode.OFFSET_OUT_OF_RANGE}
-        data = view.log.read(row.fetch_offset, self.world.random.randint(1, 4))
-        end = view.log.end
-        numbers = {"high_watermark": end, "last_stable_offset": end, "log_start_offset": 0}
-        return {"records": memoryview(data), **numbers} if data else {}
+        found = log.read(row.fetch_offset, self.world.random.randint(1, 4), bool(level))
+        if not found:
+            return {}
+        fields = {
+            "records": memoryview(b"".join(batch.data for batch in found)),
+            "high_watermark": log.end,
+            "last_stable_offset": log.stable,
+            "log_start_offset": log.start,
+        }
+        if level:
+            fields["aborted_transactions"] = [
+                FetchResponse.AbortedTransaction(producer_id=one.producer, first_offset=one.first)
+                for one in log.aborted_in(row.fetch_offset, found[-1].end)
+            ]
+        return fields
 
     def _response(self, found: dict[Key, Any], number: int) -> Any:
         topics = [

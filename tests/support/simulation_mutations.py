@@ -155,6 +155,104 @@ CONSUMERS = [
         ],
         "is not returned",
     ),
+    Mutation(
+        "(a) records of aborted transactions are returned",
+        [Edit(CONSUMER + "fetcher:Fetcher._take_row", "aborted if self._isolation else ()", "()")],
+    ),
+    Mutation(
+        "(a) records of open transactions are asked for",
+        [Edit(CONSUMER + "fetcher:Fetcher._request", "self._isolation", "0")],
+        "is not committed",
+    ),
+    Mutation(
+        "(a) a paused partition is returned",
+        [Edit(CONSUMER + "partitions:PartitionState.may_return", "self.paused", "False")],
+        "is paused",
+    ),
+    Mutation(
+        "(a) what was set aside is forgotten",
+        [
+            Edit(
+                CONSUMER + "fetched_sets:FetchedSets.resumed",
+                "self._ready.extendleft(reversed(self._set_aside))",
+                "pass",
+            )
+        ],
+        "is returned, and not",
+    ),
+    Mutation(
+        "(a) what a cancelled call has read is forgotten",
+        [Edit(CONSUMER + "collector:Collector.keep", "self._kept = _Kept(", "_Kept(")],
+        "is returned, and not",
+    ),
+    Mutation(
+        "(c) what a cancelled call has read is committed",
+        [
+            Edit(
+                CONSUMER + "collector:Collector.keep",
+                "part.position, part.epoch = row.position, row.epoch",
+                "pass",
+            )
+        ],
+        "Accepted",
+    ),
+    Mutation(
+        "(a) what an interrupted call has read is lost",
+        [Edit(CONSUMER + "collector:Collector.undo", "self._move_back(before)", "pass")],
+        "is returned, and not",
+    ),
+    Mutation(
+        "(a) a seek keeps what was fetched",
+        [Edit(CONSUMER + "partitions:PartitionState._forget", "self.version += 1", "pass")],
+    ),
+    Mutation(
+        "(a) the epoch of a position stays that of its first record",
+        [Edit(CONSUMER + "collector:_advance", "part.epoch = epoch", "pass")],
+        "was returned twice",
+    ),
+    Mutation(
+        "(a) the position stays before a marker",
+        [
+            Edit(
+                CONSUMER + "collector:Collector._ended",
+                "part.position = max(part.position, found.next_offset)",
+                "pass",
+            )
+        ],
+    ),
+    Mutation(
+        "(b) a reset goes to the end",
+        [Edit(CONSUMER + "positions:Positions._reset", "part.reset = EARLIEST", "part.reset = -1")],
+    ),
+    Mutation(
+        "(b) a committed offset is not compared with the log",
+        [
+            Edit(
+                CONSUMER + "positions:Positions._take_committed",
+                "part.seek(row.offset, row.leader_epoch)",
+                "part.seek(row.offset)",
+            )
+        ],
+    ),
+    Mutation(
+        "(e) what is out of range is not looked up",
+        [Edit(CONSUMER + "positions:Positions.out_of_range", "self.missing = True", "pass")],
+    ),
+    Mutation(
+        "(e) what was assigned before is not acknowledged again",
+        [
+            Edit(
+                CONSUMER + "consumer_member:ConsumerMember._beat",
+                "self._told != self._assignment",
+                "self._told != self._assignment and self.__dict__.get('_was') != self._owned",
+            ),
+            Edit(
+                CONSUMER + "consumer_member:ConsumerMember._accepted",
+                "self._told = self._told if told is None else told",
+                "self._told, self._was = (self._told if told is None else told), self._owned",
+            ),
+        ],
+    ),
 ]
 MUTATIONS = [*CONSUMERS]
 
