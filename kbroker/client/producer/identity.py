@@ -48,6 +48,9 @@ class Identity:
         self.state = NEW
         self.error: ClientError | None = None  # why it is BROKEN or FATAL
         self.told = False  # the coordinator may know of the transaction
+        # The transaction is aborted, and the next one needs another epoch. The coordinator may have
+        # raised it, although nobody was told: asked to abort again, it would call us fenced.
+        self._outdated = False
 
     # -- in any thread that may wait
 
@@ -91,6 +94,7 @@ class Identity:
         self.state = READY
 
     def _use(self, identity: ProducerIdentity) -> None:
+        self._outdated = False
         self._sender.implicit = identity.implicit
         self._sender.set_producer(identity.producer_id, identity.producer_epoch)
 
@@ -137,15 +141,14 @@ class Identity:
         """
         with self._lock, self._remembered():
             assert self._identity is not None
-            before = self._identity
-            if not self.told and sure:
-                pass  # nobody knows of it
-            else:
+            deadline = time.monotonic() + seconds
+            if not self._outdated and (self.told or not sure):
+                is_first_protocol = not self._identity.implicit
                 # INVALID_TXN_STATE: no record has arrived yet.
-                deadline = time.monotonic() + seconds
                 self._end(seconds, commit=False, but=ErrorCode.INVALID_TXN_STATE)
-                if not sure and not before.implicit:
-                    self._use(self._ask(max(0.0, deadline - time.monotonic())))
+                self._outdated = not sure and is_first_protocol
+            if self._outdated:
+                self._use(self._ask(max(0.0, deadline - time.monotonic())))
         self.state = READY
         self.error = None
 

@@ -7,13 +7,14 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kbroker._ext.client.forwarder import Forwarder
 from kbroker._ext.client.record_futures import RecordFuture, RecordFutures
 from kbroker._ext.client.send_loop import SendLoop
+from kbroker.client.cluster import Cluster
 from kbroker.client.errors import (
     BufferExhausted,
     ClientClosed,
@@ -60,6 +61,8 @@ class KafkaProducer:
 
     # Whether `append` waits for memory.
     _waits: ClassVar[bool] = True
+    # What makes its clusters; simulations have others, and another sender.
+    _clusters_of: ClassVar[type[Clusters]] = Clusters
 
     def __init__(self, config: Mapping[str, Any] | None = None, **settings: Any) -> None:
         require_threads()
@@ -88,14 +91,10 @@ class KafkaProducer:
             in_flight_max=found["max.in.flight.requests.per.connection"],
             transactional_id=found["transactional.id"],
         )
-        cluster_of = Clusters(found, self.client_id)
+        cluster_of = self._clusters_of(found, self.client_id)
         me = weakref.ref(self)  # what works for it must not keep it alive
-        self._sender = Sender(
-            found,
-            self._pool,
-            self._loop,
-            cluster_of(),
-            (lambda error: _failed(me, error)) if self._transactional else None,
+        self._sender = self._made_sender(
+            cluster_of(), (lambda error: _failed(me, error)) if self._transactional else None
         )
         self._identity = Identity(found, cluster_of(), self._sender)
         introduction = Introduction(found, self._pool, self._sender, self._identity)
@@ -125,6 +124,11 @@ class KafkaProducer:
         self._watch = watch(self, self.client_id, self._working, self._pool, self._sender)
         if found["enable.idempotence"] and not self._transactional:
             self._sender.post(introduction.ask)
+
+    def _made_sender(
+        self, cluster: Cluster, failed: Callable[[ClientError], None] | None
+    ) -> Sender:
+        return Sender(self._settings, self._pool, self._loop, cluster, failed)
 
     def __enter__(self) -> KafkaProducer:
         return self
@@ -453,6 +457,7 @@ class KafkaProducer:
         self._check_process()
         self._identity.expect("begin_transaction", READY)
         self._pool.begin_transaction()
+        self._sender.unsure = False
         self._transaction_records = self._pool.counts()["records"]
         self._identity.told = False
         self._identity.state = OPEN
@@ -501,7 +506,6 @@ class KafkaProducer:
         self._identity.expect("abort_transaction", OPEN, BROKEN)
         deadline = time.monotonic() + self._block_s
         was_broken = self._identity.state == BROKEN
-        self._sender.unsure = False
         self._sender.aborting = True
         self._pool.wake()
         try:

@@ -63,6 +63,8 @@ class Sender:
     first connection.
     """
 
+    clock = staticmethod(time.monotonic)
+
     def __init__(
         self,
         settings: Settings,
@@ -70,6 +72,7 @@ class Sender:
         loop: SendLoop,
         cluster: Cluster,
         transaction_failed: Callable[[ClientError], None] | None,
+        metadata: type[TopicMetadata] = TopicMetadata,
     ) -> None:
         self._settings = settings
         self._pool = pool
@@ -94,10 +97,10 @@ class Sender:
         self.implicit = False
         self.add_partitions: Callable[[list[tuple[str, int]]], None] | None = None
         # While a transaction is aborted, what has not been written is given up; unsure: something
-        # may be written after all.
+        # may be written after all, or the sequence numbers have a gap.
         self.aborting = False
         self.unsure = False
-        self.metadata = TopicMetadata(
+        self.metadata = metadata(
             cluster,
             pool,
             backoff=settings["retry.backoff.ms"] / 1000,
@@ -151,7 +154,7 @@ class Sender:
 
     def trouble(self) -> str:
         """What keeps batches from being acknowledged, as far as that is known."""
-        now = time.monotonic()
+        now = self.clock()
         found = [
             *map(str, list(self._unreachable.values())),
             *(f"{who}: no response for {now - at:.0f} s" for who, at in self._silent_since.items()),
@@ -196,7 +199,7 @@ class Sender:
                 called.set()
         while self._posted:
             self._posted.popleft()()
-        now = time.monotonic()
+        now = self.clock()
         due = [call for at, call in self._timers if at <= now]
         self._timers = [timer for timer in self._timers if timer[0] > now]
         for call in due:
@@ -219,7 +222,7 @@ class Sender:
 
     def _seconds_left(self) -> float:
         soonest = min((at for at, _ in self._timers), default=float("inf"))
-        return max(0.0, min(_HOUSE_S, soonest - time.monotonic()))
+        return max(0.0, min(_HOUSE_S, soonest - self.clock()))
 
     def _end(self) -> None:
         """Whatever happens to the thread: every future ends."""
@@ -251,7 +254,7 @@ class Sender:
 
     def later(self, seconds: float, call: Callable[[], None]) -> None:
         """Call it in that many seconds. In the sender's thread."""
-        self._timers.append((time.monotonic() + seconds, call))
+        self._timers.append((self.clock() + seconds, call))
 
     def _fail_undecided(self, batches: Any, error: BaseException) -> None:
         for batch in batches if isinstance(batches, list) else ():
@@ -285,7 +288,7 @@ class Sender:
             port,
             self._cluster.security,
             client_id=self._cluster.client_id,
-            deadline=time.monotonic() + seconds,
+            deadline=self.clock() + seconds,
         )
         explicit = self._settings["transactional.id"] is not None and not self.implicit
         most = _LAST_EXPLICIT if explicit else LAST_VERSION
@@ -337,7 +340,7 @@ class Sender:
         batch: it may be silent until ``request.timeout.ms``, or for ever.
         """
         silent = {node: self._loop.silent_s(node) for node in self._links}
-        now = time.monotonic()
+        now = self.clock()
         self._silent_since = {
             self._links[node].address: now - seconds
             for node, seconds in silent.items()
@@ -544,8 +547,10 @@ class Sender:
         if batch.codec == ZSTD and error.code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE:
             logger.warning("brokers before Kafka 2.1 do not support zstd")
         self._loop.fail(batch, error)
-        if self._transaction_failed is not None and not self.aborting:
+        if not self.aborting:
             self._break_transaction(error)
+        elif batch.attempts:
+            self.unsure = True  # the numbers of what follows have a gap now
 
     def fail_all(self, error: ClientError) -> None:
         """Nothing that waits can be sent. In the sender's thread."""

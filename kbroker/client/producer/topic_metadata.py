@@ -22,6 +22,8 @@ class TopicMetadata:
     done: called after each refresh, in that thread; with whether a broker has responded.
     """
 
+    clock = staticmethod(time.monotonic)
+
     def __init__(
         self,
         cluster: Cluster,
@@ -44,7 +46,7 @@ class TopicMetadata:
         self._closed = False
         self._failures = 0
         self._next_at = 0.0
-        self.heard_at = time.monotonic()  # a broker, last
+        self.heard_at = self.clock()  # a broker, last
         self.leading: frozenset[int] = frozenset()  # brokers, by the last response
 
     def refresh(self) -> None:
@@ -61,10 +63,12 @@ class TopicMetadata:
             self._changed.notify_all()
 
     def _start(self) -> None:
-        if self._closed or self._running or not self._tracked or time.monotonic() < self._next_at:
+        if self._closed or self._running or not self._tracked or self.clock() < self._next_at:
             return
         self._running = True
-        names = sorted(self._tracked)
+        self._begin(sorted(self._tracked))
+
+    def _begin(self, names: list[str]) -> None:
         threading.Thread(
             target=self._refresh, args=(names,), name="kafka-producer-metadata", daemon=True
         ).start()
@@ -73,7 +77,7 @@ class TopicMetadata:
         """Return when the topic's partitions are known. Raises RejectedError, Timeout, and
         ClientClosed if another thread closes the producer.
         """
-        deadline = time.monotonic() + seconds
+        deadline = self.clock() + seconds
         with self._changed:
             self._tracked.add(topic)
             self._refused.pop(topic, None)
@@ -85,12 +89,12 @@ class TopicMetadata:
                     self._tracked.discard(topic)
                     raise refused
                 self._last_error = refused or self._last_error
-                left = deadline - time.monotonic()
+                left = deadline - self.clock()
                 if left <= 0:
                     last = f"{self._last_error}" if self._last_error else ""
                     raise Timeout(f"metadata of topic {topic}", seconds, last)
                 self._start()
-                self._changed.wait(min(left, max(self._next_at - time.monotonic(), 0.05)))
+                self._changed.wait(min(left, max(self._next_at - self.clock(), 0.05)))
 
     def trouble(self) -> str:
         """Why the last refresh was in vain; empty if it was not."""
@@ -104,12 +108,22 @@ class TopicMetadata:
         return list(range(self._pool.partition_count(topic)))
 
     def _refresh(self, names: list[str]) -> None:
-        heard = False
-        failure: Exception | None = None
         try:
-            self._ask(names)
-            heard = True
+            response = self._ask(names)
         except BaseException as error:
+            self._ended(names, None, error)
+        else:
+            self._ended(names, response, None)
+
+    def _ended(self, names: list[str], response: Any, error: BaseException | None) -> None:
+        try:
+            if error is None:
+                self._take(response)
+        except BaseException as unexpected:
+            error = unexpected
+        heard = error is None
+        failure: Exception | None = None
+        if error is not None:
             failure = error if isinstance(error, Exception) else as_client_error(error)
         with self._changed:
             self._running = False
@@ -117,9 +131,9 @@ class TopicMetadata:
                 self._cluster.close()
             self._failures = 0 if heard else self._failures + 1
             pause = self._backoff * 2.0 ** min(max(self._failures - 1, 0), 30)
-            self._next_at = time.monotonic() + min(pause, self._backoff_max)
+            self._next_at = self.clock() + min(pause, self._backoff_max)
             if heard:
-                self.heard_at = time.monotonic()
+                self.heard_at = self.clock()
             else:
                 self._last_error = failure
                 if isinstance(failure, ClientError) and not failure.retriable:
@@ -127,7 +141,7 @@ class TopicMetadata:
             self._changed.notify_all()
         self._done(heard)
 
-    def _ask(self, names: Iterable[str]) -> None:
+    def _ask(self, names: Iterable[str]) -> Any:
         cluster = self._cluster
         retry = cluster.retry("metadata", cluster.request_timeout)
         retry.attempts = self._failures
@@ -137,7 +151,10 @@ class TopicMetadata:
         response = connection.call(request, cluster.attempt(retry))
         if response.error_code:
             raise RejectedError(response.error_code, "metadata")
-        cluster.adopt_brokers(response.brokers)
+        return response
+
+    def _take(self, response: Any) -> None:
+        self._cluster.adopt_brokers(response.brokers)
         for row in response.topics:
             self._take_topic(row)
         self.leading = frozenset(

@@ -425,3 +425,74 @@ def test_replaced_threads_are_refused_at_construction(monkeypatch, client, libra
 
     with pytest.raises(UnsupportedHost, match=library):
         client(bootstrap_servers="127.0.0.1:1")
+
+
+# -- aborted transactions
+
+
+def ends(broker: Scripted) -> list[bool]:
+    """What the coordinator is asked for: to commit or not. After an abort the epoch is another."""
+    asked: list[bool] = []
+
+    def end(request: Any, state: Any) -> EndTxnResponse:
+        asked.append(request.committed)
+        fenced = asked == [False, False]
+        return EndTxnResponse(error_code=ErrorCode.PRODUCER_FENCED if fenced else 0)
+
+    broker.answers[ApiKey.END_TXN] = end
+    return asked
+
+
+def test_an_abort_that_is_repeated_does_not_end_the_transaction_again(broker):
+    """It lacked only the next epoch, and the coordinator may have raised that: the transaction is
+    not this producer's any more by its former one, which would be called fenced for good.
+    """
+    asked = ends(broker)
+    broker.script.append(int(ErrorCode.INVALID_RECORD))
+    with producer(broker, transactional_id="x", max_block_ms=300) as made:
+        made.init_transactions()
+        made.begin_transaction()
+        assert made.send("t", b"x").exception(WAIT_S) is not None
+        broker.id_errors.extend([int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)] * 10_000)
+        with pytest.raises(Timeout):
+            made.abort_transaction()
+        broker.id_errors.clear()
+
+        made.abort_transaction()
+
+        made.begin_transaction()
+        made.send("t", b"y").result(WAIT_S)
+        made.commit_transaction()
+    assert asked == [False, True]
+
+
+def test_a_record_that_is_refused_during_an_abort_leaves_no_gap_in_the_numbers(broker):
+    """Its number was used: the next transaction begins with another epoch, or else its first batch
+    would be out of order.
+    """
+    answer, sent = threading.Event(), threading.Event()
+
+    def produce(request: Any, state: Any) -> Any:
+        sent.set()
+        answer.wait(WAIT_S)
+        return broker.produce(request, state)
+
+    ends(broker)
+    broker.answers[ApiKey.PRODUCE] = produce
+    broker.script.append(int(ErrorCode.INVALID_RECORD))
+    ids: list[Any] = []
+    broker.answers[ApiKey.INIT_PRODUCER_ID] = lambda request, state: (
+        ids.append(request) or broker.init_producer_id(request, state)
+    )
+    with producer(broker, transactional_id="x") as made:
+        made.init_transactions()
+        made.begin_transaction()
+        made.send("t", b"x")
+        assert sent.wait(WAIT_S)
+        aborting = threading.Thread(target=made.abort_transaction)
+        aborting.start()
+        wait_until(lambda: made._sender.aborting, WAIT_S)
+        answer.set()
+        aborting.join(WAIT_S)
+
+        assert len(ids) == 2
