@@ -31,6 +31,7 @@ COMPUTING = (
     "unit/replication/test_replicated_simulation.py",
     "unit/hosting/test_cluster_simulation.py",
     "unit/client/test_consumer_simulation.py",
+    "unit/client/test_producer_simulation.py",
     "property/",
     "",
 )

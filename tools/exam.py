@@ -154,7 +154,7 @@ def main() -> int:
         for name, exam in EXAMS.items():
             print(f"{name:10} {exam.title}")
         print("simulation three brokers on a simulated store, with simulated disks and links;")
-        print("           and consumers against brokers that follow a script")
+        print("           and consumers and producers against brokers that follow a script")
         print("clients    each way to use our clients in each fault (docs/testing.md)")
         return 0
     if options.exam == "simulation":

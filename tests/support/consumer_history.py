@@ -242,6 +242,7 @@ class History:
             if not is_quiet or leader.errors or leader.slow_s or key in brokers.refused:
                 continue
             ends = [end for at, end in brokers.appended_at[key] if at <= now - STALL_S]
-            for record in lead.log.records(brokers.read_committed, 0, ends[-1] if ends else 0):
+            after = ends[-1] if ends else 0
+            for record in lead.log.records(brokers.read_committed, self.prefix[key], after):
                 assert record.uid in self.seen, f"{key}: {record} is not returned"
             self.checked += 1

@@ -17,7 +17,7 @@ from support.simulated_brokers import FOREVER, KEYS, NODES, Broker, Brokers, Key
 from support.simulated_group import ClassicGroup, ConsumerGroup
 from support.simulated_program import Program
 
-FAULTS_S = 30.0
+FAULTS_S = 20.0
 CALM_S = 60.0
 ASSIGNORS = (["range"], ["cooperative-sticky"], ["roundrobin"], ["sticky"], ["range", "sticky"])
 
@@ -39,7 +39,7 @@ class Simulation:
         self.assignors = chance.choice(ASSIGNORS)
         self.commits_itself = chance.random() < 0.3
         self.deletes = False
-        self.call = chance.choice(("records", "records", "columns", "arrow"))
+        self.call = chance.choice(("records", "records", "columns", "columns", "arrow"))
         if not self.unclean:
             self.brokers.transactional = chance.random() < 0.4
             self.brokers.read_committed = chance.random() < 0.5
@@ -256,7 +256,16 @@ class Simulation:
             brokers.move_from(broker)
 
     def is_done(self) -> bool:
-        return not self.history.missing()
+        """Everything was returned, and positions are behind the markers of transactions, too."""
+        ends = {key: self.brokers.readable(lead.log) for key, lead in self.brokers.leads.items()}
+        return (
+            all(
+                part.position == ends[key]
+                for program in self.open
+                for key, part in program.core.fetcher.parts.items()
+            )
+            and not self.history.missing()
+        )
 
 
 def simulate(seed: int) -> Simulation:

@@ -6,6 +6,7 @@
 ``cluster``: sessions, controllers and hosting of three brokers (``cluster_simulation``).
 ``replicas``: these with logs, followers and producers (``replica_simulation``).
 ``consumers``: the client's consumers against scripted brokers (``consumer_simulation``).
+``producers``: its producers (``producer_simulation``).
 """
 
 from __future__ import annotations
@@ -26,7 +27,12 @@ from typing import NamedTuple
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from support import cluster_simulation, consumer_simulation, replica_simulation
+from support import (
+    cluster_simulation,
+    consumer_simulation,
+    producer_simulation,
+    replica_simulation,
+)
 
 CHUNK = 50
 PROGRESS_S = 10.0
@@ -55,10 +61,16 @@ def run_consumers(seed: int) -> int:
     return consumer_simulation.simulate(seed).history.count
 
 
+def run_producers(seed: int) -> int:
+    """How many records were sent."""
+    return len(producer_simulation.simulate(seed).sent)
+
+
 SIMULATIONS: dict[str, Callable[[int], int]] = {
     "cluster": run_cluster,
     "replicas": run_replicas,
     "consumers": run_consumers,
+    "producers": run_producers,
 }
 
 

@@ -108,6 +108,8 @@ class Brokers:
     committed.
     """
 
+    log_type: Any = Log
+
     def __init__(self, world: World) -> None:
         self.world = world
         self.nodes = [Broker(number) for number in range(NODES)]
@@ -126,7 +128,7 @@ class Brokers:
         self._sessions = itertools.count(1)
         self._uids = itertools.count()
         for at, key in enumerate(KEYS):
-            self._lead(key, Lead(at % NODES, 0, Log()), at_once=True)
+            self._lead(key, Lead(at % NODES, 0, self.log_type()), at_once=True)
 
     # -- what happens to them
 

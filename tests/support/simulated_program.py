@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from support.consumer_simulation import Simulation
 
 
+ARROW = ("topic", "partition", "offset", "value")
+
+
 class Row(NamedTuple):
     """A record as it was returned."""
 
@@ -46,9 +49,11 @@ def rows_of(found: list[Any], kind: Kind) -> list[Row]:
             for offset, value in zip(part.offsets, part.values, strict=True)
         ]
     return [
-        Row((row["topic"], row["partition"]), row["offset"], int(row["value"]))
+        Row((topic, partition), offset, int(value))
         for batch in found
-        for row in batch.to_pylist()
+        for topic, partition, offset, value in zip(
+            *(column.to_pylist() for column in batch.columns), strict=True
+        )
     ]
 
 
@@ -163,7 +168,8 @@ class Program:
                 kind = "columns", limit, False, False
                 return kind, lambda: core.collector.columns(limit, False, False)
             case "arrow":
-                return ("arrow", limit, None), lambda: core.collector.arrow(limit, None)
+                kind = "arrow", limit, ARROW
+                return kind, lambda: core.collector.arrow(limit, ARROW)
         return ("records", limit), lambda: core.collector.records(limit)
 
     # -- what else a program does

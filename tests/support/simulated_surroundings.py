@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from support.simulated_brokers import FOREVER, Broker, Brokers, Event
 
@@ -100,6 +100,7 @@ class SimulatedConnection:
     expired = False
     used_at = FOREVER
     client_id = "simulated"
+    finalized_features: ClassVar[dict[str, int]] = {}
 
     def __init__(self, cluster: SimulatedCluster, broker: Broker) -> None:
         self.cluster = cluster

@@ -23,6 +23,7 @@ from support.seed_runs import SIMULATIONS, cheaply
 
 SEEDS = 400  # what `make test` runs
 CONSUMER = "kbroker.client.consumer."
+PRODUCER = "kbroker.client.producer."
 
 
 class Edit(NamedTuple):
@@ -236,7 +237,14 @@ CONSUMERS = [
     ),
     Mutation(
         "(e) what is out of range is not looked up",
-        [Edit(CONSUMER + "positions:Positions.out_of_range", "self.missing = True", "pass")],
+        [
+            Edit(
+                CONSUMER + "fetcher:Fetcher._rejected",
+                "if part.fetch_offset != part.position:",
+                "if True:",
+            )
+        ],
+        "Record(",
     ),
     Mutation(
         "(e) what was assigned before is not acknowledged again",
@@ -244,17 +252,139 @@ CONSUMERS = [
             Edit(
                 CONSUMER + "consumer_member:ConsumerMember._beat",
                 "self._told != self._assignment",
-                "self._told != self._assignment and self.__dict__.get('_was') != self._owned",
+                "self.__dict__.get('_was') != self._owned",
+            ),
+            Edit(
+                CONSUMER + "consumer_member:ConsumerMember._heartbeat",
+                "self._told != self._assignment",
+                "self.__dict__.get('_was') != self._owned",
             ),
             Edit(
                 CONSUMER + "consumer_member:ConsumerMember._accepted",
                 "self._told = self._told if told is None else told",
-                "self._told, self._was = (self._told if told is None else told), self._owned",
+                "self._was = self._was if told is None else self._owned",
             ),
         ],
     ),
 ]
-MUTATIONS = [*CONSUMERS]
+PRODUCERS = [
+    Mutation(
+        "(a) what was in flight on a lost connection is forgotten",
+        [
+            Edit(
+                PRODUCER + "sender:Sender._on_lost",
+                "self._retry_or_fail(batch, error, unsure=True)",
+                "pass",
+            )
+        ],
+        "not ended",
+    ),
+    Mutation(
+        "(a) an expired batch does not end",
+        [Edit(PRODUCER + "sender:Sender._on_expired", "self._fail(batch,", "(batch,")],
+        "not ended",
+    ),
+    Mutation(
+        "(b) what may have been appended is sent under another number",
+        [
+            Edit(
+                PRODUCER + "sender:Sender._take_row",
+                "error.code in _OUT_OF_STEP",
+                "error.code in (*_OUT_OF_STEP, ErrorCode.REQUEST_TIMED_OUT)",
+            )
+        ],
+        "twice in the log",
+    ),
+    Mutation(
+        "(b) an older batch is not waited for before others get new numbers",
+        [
+            Edit(
+                PRODUCER + "sender:Sender._resume_sequence",
+                "if not self._loop.is_oldest(batch):",
+                "if False:",
+            )
+        ],
+    ),
+    Mutation(
+        "(b) a rejection is told as success",
+        [
+            Edit(
+                PRODUCER + "sender:Sender._take_row",
+                "(ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)",
+                "(ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS)",
+            )
+        ],
+        "was acknowledged, and",
+    ),
+    Mutation(
+        "(c) a batch that is sent again does not wait for older ones",
+        [
+            Edit(
+                PRODUCER + "sender:Sender._put_back",
+                "self._loop.put_back(batch, pause)",
+                "self._loop.rewrite(batch); self._loop.put_back(batch, pause)",
+            )
+        ],
+    ),
+    Mutation(
+        "(d) every error is told as a refusal for good",
+        [
+            Edit(
+                PRODUCER + "sender:Sender._on_lost",
+                "self._retry_or_fail(batch, error, unsure=True)",
+                "self._fail(batch, RejectedError(ErrorCode.INVALID_RECORD, 'x'))",
+            )
+        ],
+        "is in the log, although",
+    ),
+    Mutation(
+        "(e) a transaction is committed without a record that has failed",
+        [
+            Edit(
+                PRODUCER + "sender:Sender._break_transaction",
+                "self._transaction_failed(error)",
+                "pass",
+            )
+        ],
+        "was committed, and has failed",
+    ),
+    Mutation(
+        "(e) after an abort late records belong to the next transaction",
+        [
+            Edit(
+                PRODUCER + "identity:Identity.abort",
+                "self._outdated = not sure and is_first_protocol",
+                "pass",
+            )
+        ],
+    ),
+    Mutation(
+        "(f) a gap of an aborted transaction stays in the numbers",
+        [Edit(PRODUCER + "sender:Sender._fail", "elif batch.attempts:", "elif False:")],
+    ),
+    Mutation(
+        "(f) an abort that is repeated fences the producer itself",
+        [
+            Edit(
+                PRODUCER + "identity:Identity.abort",
+                "if not self._outdated and (self.told or not sure):",
+                "if self.told or not sure:",
+            )
+        ],
+        "PRODUCER_FENCED",
+    ),
+    Mutation(
+        "(f) the leader is not asked for again",
+        [
+            Edit(
+                PRODUCER + "topic_metadata:TopicMetadata._start",
+                "self.clock() < self._next_at",
+                "self.clock() < self._next_at + 100",
+            )
+        ],
+    ),
+]
+MUTATIONS = [*CONSUMERS, *(one._replace(simulation="producers") for one in PRODUCERS)]
 
 
 @contextmanager
@@ -306,7 +436,7 @@ def main() -> int:
     words = sys.argv[1:]
     missed = 0
     for one in MUTATIONS:
-        if all(word in one.name for word in words):
+        if all(word in f"{one.simulation} {one.name}" for word in words):
             found = found_by(one)
             missed += found is None
             said = "NOT FOUND" if found is None else f"seed {found[0]}: {found[1][:120]}"

@@ -4,7 +4,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from kbroker._ext.client.producer_batch cimport Batch, Part, Record, Topic
 from kbroker._ext.client.producer_counts cimport Counters, Maxima
-from kbroker._ext.client.threads cimport pthread_cond_t, pthread_mutex_t
+from kbroker._ext.client.threads cimport monotonic_us, pthread_cond_t, pthread_mutex_t
 
 cdef enum:
     # BOUND: how long a signal waits for a thread that waits here.
@@ -59,7 +59,8 @@ cdef class Accumulator:
         # Between appenders and the sender, which sleeps until sleeps_until_us if `asleep`. news: something can be sent
         # that the sender has not looked at.
         bint asleep, news, interrupted
-        int64_t sleeps_until_us
+        readonly int64_t sleeps_until_us
+        int64_t simulated_us         # the time, where it is simulated; else 0
         int wake_fd
         Counters counters
         Maxima maxima
@@ -86,3 +87,8 @@ cdef class Accumulator:
     cdef int32_t limit_of(self, const Part* part) noexcept nogil
     cdef int pack_batch(self, Batch* batch) except -1
     cdef bint wait_for(self, Batch* batch, int64_t until_us) except -1
+
+
+# Microseconds of the clock that the sender goes by.
+cdef inline int64_t time_us(Accumulator pool) noexcept nogil:
+    return pool.simulated_us if pool.simulated_us else monotonic_us()

@@ -152,6 +152,10 @@ cdef class Accumulator:
         self.end()
         self.ring()
 
+    def simulate(self, int64_t now_us) -> None:
+        """The sender's time is simulated, and it is this now."""
+        self.simulated_us = now_us
+
     cdef void activate(self, Part* part) noexcept nogil:
         # There is room for every partition: `set_topic` has seen to it.
         if not part.active:
@@ -341,7 +345,7 @@ cdef class Accumulator:
                 wakes[0] = True
             batch = NULL
         if batch == NULL or batch.state != BATCH_OPEN:
-            now_us = monotonic_us()
+            now_us = time_us(self)
             batch = self._new_batch(part, now_us)
             if batch == NULL:
                 return NO_MEMORY

@@ -10,6 +10,7 @@ from libc.string cimport memcpy
 
 from kbroker._ext.base.murmur2 cimport murmur2_partition
 from kbroker._ext.client.accumulator cimport (
+    time_us,
     IS_CLOSED,
     NO_MEMORY,
     NO_PARTITION,
@@ -313,7 +314,7 @@ cdef class Forwarder:
             self._full = batch
             batch = NULL
         if batch == NULL or batch.state != BATCH_OPEN:
-            batch = self._pool._new_batch(part, monotonic_us())
+            batch = self._pool._new_batch(part, time_us(self._pool))
         if batch == NULL or not has_room(batch, size - BATCH_HEADER_BYTES, self._pool.batch_bytes):
             self._pool.end()
             return NO_MEMORY

@@ -16,6 +16,7 @@ from posix.unistd cimport read
 
 from kbroker._ext.base.growing cimport resize
 from kbroker._ext.base.wire cimport load_i32
+from kbroker._ext.client.accumulator cimport time_us
 from kbroker._ext.client.broker_link cimport (
     MOVED_ALL,
     MOVED_CLOSED,
@@ -64,7 +65,6 @@ from kbroker._ext.client.producer_counts cimport Maxima
 from kbroker._ext.client.record_futures cimport RecordFuture
 from kbroker._ext.client.send_core cimport SendCore, pollfd
 from kbroker._ext.client.sent_batch cimport SentBatch, handle_of
-from kbroker._ext.client.threads cimport monotonic_us
 
 cdef extern from "<poll.h>" nogil:
     int ppoll(pollfd* fds, unsigned long count, const timespec* timeout, const void* mask)
@@ -84,7 +84,7 @@ cdef class SendLoop(SendCore):
 
     def run(self, double seconds) -> list[tuple]:
         """Send and receive until there is something to decide, ``Accumulator.wake`` was called or the time is
-        over. Events:
+        over. In simulated time it sends and receives once. Events:
 
         ("answered", node, version, frame, batches)  a response with errors; the frame begins after its length
         ("lost", node, why, batches)  a connection, with the batches that were in flight on it
@@ -96,7 +96,7 @@ cdef class SendLoop(SendCore):
 
         Batches of the first two are in the caller's hands: he completes each, fails it or puts it back.
         """
-        cdef int64_t until_us = monotonic_us() + <int64_t>(min(seconds, 1e6) * 1e6)
+        cdef int64_t until_us = time_us(self.pool) + <int64_t>(min(seconds, 1e6) * 1e6)
         cdef bint again = True
         while again:
             with nogil:
@@ -115,7 +115,7 @@ cdef class SendLoop(SendCore):
         cdef int64_t now_us, wake_us
         cdef bint interrupted
         while not self.has_events:
-            now_us = monotonic_us()
+            now_us = time_us(self.pool)
             wake_us = until_us
             self._expire(now_us, &wake_us)
             while self.collect(now_us, &wake_us):
@@ -127,7 +127,7 @@ cdef class SendLoop(SendCore):
             interrupted = self.pool.interrupted
             self.pool.interrupted = False
             self.pool.end()
-            if interrupted or monotonic_us() >= until_us:
+            if interrupted or self.pool.simulated_us or time_us(self.pool) >= until_us:
                 return
 
     cdef int _pack(self) except -1:
@@ -164,9 +164,9 @@ cdef class SendLoop(SendCore):
                 self.lose(node, b"there is no memory for a request")
             else:
                 self._count_request(node)
-                began_us = monotonic_us()
+                began_us = time_us(self.pool)
                 self._write(node)
-                self.pool.counters.transferring_us += monotonic_us() - began_us
+                self.pool.counters.transferring_us += time_us(self.pool) - began_us
 
     cdef void _count_request(self, Node* node) noexcept nogil:
         cdef int64_t size = node.out.size
@@ -246,7 +246,7 @@ cdef class SendLoop(SendCore):
         cdef Answer answer
         cdef Request request
         cdef int32_t throttle_ms = 0
-        cdef int64_t now_us = monotonic_us()
+        cdef int64_t now_us = time_us(self.pool)
         if node.count == 0 or load_i32(frame) != node.requests[node.first].correlation_id:
             self.lose(node, b"the response to another request")
             return
@@ -340,12 +340,12 @@ cdef class SendLoop(SendCore):
             self.pool.asleep = True
             self.pool.sleeps_until_us = wake_us
         self.pool.end()
-        began_us = monotonic_us()
-        left_us = max(wake_us - began_us, 0)
+        began_us = time_us(self.pool)
+        left_us = 0 if self.pool.simulated_us else max(wake_us - began_us, 0)
         timeout.tv_sec = left_us // 1000000
         timeout.tv_nsec = (left_us % 1000000) * 1000
         count = ppoll(self.polled, <unsigned long>(self.node_count + 1), &timeout, NULL)
-        woken_us = monotonic_us()
+        woken_us = time_us(self.pool)
         self.pool.counters.polls += 1
         self.pool.counters.polling_us += woken_us - began_us
         self.pool.begin()
@@ -361,7 +361,7 @@ cdef class SendLoop(SendCore):
                 self._write(node)
             if self.polled[i + 1].revents & ~POLLOUT and node.fd >= 0:
                 self._read(node)
-        self.pool.counters.transferring_us += monotonic_us() - woken_us
+        self.pool.counters.transferring_us += time_us(self.pool) - woken_us
 
     # Take what has not been acknowledged by its deadline out of the queues.
     cdef void _expire(self, int64_t now_us, int64_t* wake_us) noexcept nogil:
@@ -446,14 +446,14 @@ cdef class SendLoop(SendCore):
         cdef Node* link = self.node(node)
         if link != NULL:
             link.wanted = link.asked = False
-            link.not_before_us = monotonic_us() + <int64_t>(seconds * 1e6)
+            link.not_before_us = time_us(self.pool) + <int64_t>(seconds * 1e6)
 
     def silent_s(self, int32_t node) -> float:
         """How long the oldest request in flight has waited for its response, in seconds; 0 without one."""
         cdef Node* link = self.node(node)
         if link == NULL or link.fd < 0 or link.count == 0:
             return 0.0
-        return (monotonic_us() - link.requests[link.first].deadline_us + self.request_us) / 1e6
+        return (time_us(self.pool) - link.requests[link.first].deadline_us + self.request_us) / 1e6
 
     def disconnect(self, int32_t node, str why not None) -> None:
         """Close a connection, as if it had been lost."""
@@ -503,7 +503,7 @@ cdef class SendLoop(SendCore):
         put_in_order(part, batch)
         self.pool.activate(part)
         part.held = True
-        part.not_before_us = monotonic_us() + <int64_t>(seconds * 1e6)
+        part.not_before_us = time_us(self.pool) + <int64_t>(seconds * 1e6)
         self.pool.counters.retried += batch.count
         part.topic.counts.retried += batch.count
         self.pool.end()

@@ -1,0 +1,29 @@
+"""Producers against brokers that follow a script, with seeds: whatever befalls the brokers, every
+future ends, acknowledged records are in the logs, once and in order, and transactions are whole
+(``producer_simulation``).
+
+KBROKER_PRODUCER_SEEDS says how many; ``tools/exam.py simulation --seeds`` runs more.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from support.seed_runs import cheaply, repeat_command, run_producers
+
+pytestmark = pytest.mark.unit
+
+SEEDS = int(os.environ.get("KBROKER_PRODUCER_SEEDS", "400"))
+# Many in one test, because each takes some milliseconds.
+SEEDS_AT_ONCE = 100
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_AT_ONCE))
+def test_every_record_is_in_the_log_as_its_producer_was_told(first: int) -> None:
+    sent = 0
+    with cheaply():
+        for seed in range(first, min(SEEDS, first + SEEDS_AT_ONCE)):
+            print(repeat_command("producers", seed))
+            sent += run_producers(seed)
+    assert sent > SEEDS_AT_ONCE, "nothing happened"
