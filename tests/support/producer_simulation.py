@@ -132,15 +132,24 @@ class Simulation:
             self._append_some()
             self._next_send(chance.choice((0.001, 0.02, 0.1)))
         elif identity.state == OPEN and chance.random() < 0.7:
-            self._when_flushed(self._commit)
+            self._when_flushed(self._commit, self._next_send)
         elif identity.state in (OPEN, BROKEN):
             self._abort()
 
-    def _when_flushed(self, then: Callable[[], None]) -> None:
-        if self.producer.pending:
-            self.world.after(0.01, lambda: self._when_flushed(then))
-        else:
-            then()
+    def _when_flushed(self, then: Callable[[], None], late: Callable[[], None]) -> None:
+        """late: what is done instead if it takes longer than the program waits."""
+        seconds = self.world.random.choice((0.1, 2.0, 20.0, 20.0))
+        until = FOREVER if self.is_calm else self.world.now + seconds
+
+        def look() -> None:
+            if not self.producer.pending:
+                then()
+            elif self.world.now >= until:
+                late()
+            else:
+                self.world.after(0.01, look)
+
+        look()
 
     def _call(self, call: Callable[[], Any], then: Callable[[Exception | None], None]) -> None:
         self.producer.in_lane(call, lambda _, error: then(error))
@@ -162,27 +171,32 @@ class Simulation:
                 self.outcomes[number] = "committed"
             self._noted(error)
 
-        self._call(identity.commit, ended)
+        self._call(lambda: identity.commit(20.0), ended)
 
     def _abort(self) -> None:
         producer, identity, number = self.producer, self.producer._identity, self.transaction
         sender = producer._sender
-        was_broken = identity.state == BROKEN
-        sender.unsure, sender.aborting = False, True
+        was_broken = identity.give_up()
+        producer._settle()
+        sender.aborting = True
         producer.turn_in(0.0)
 
         def flushed() -> None:
             sender.aborting = False
             producer._note_records()
             sure = not (sender.unsure or was_broken)
-            self._call(lambda: identity.abort(sure=sure), ended)
+            self._call(lambda: identity.abort(20.0, sure=sure), ended)
 
         def ended(error: Exception | None) -> None:
             if error is None and self.outcomes[number] == "open":
                 self.outcomes[number] = "aborted"
             self._noted(error)
 
-        self._when_flushed(flushed)
+        def late() -> None:
+            sender.aborting = False
+            self._next_send(0.001)
+
+        self._when_flushed(flushed, late)
 
     # -- the script
 
@@ -295,7 +309,7 @@ class Simulation:
             assert error is None or self._may_refuse(error), f"{one}: {error!r}"
         if self.kind == "transactional":
             self.outcomes[self.transaction] = "open"
-            self._when_flushed(self._commit)
+            self._when_flushed(self._commit, self._next_send)
             number = self.transaction
             self._run_until(lambda: self.outcomes[number] == "committed", CALM_S)
 

@@ -11,6 +11,7 @@ from support.simulated_brokers import FOREVER, Event
 from support.simulated_produce_brokers import ProduceBrokers, ProduceLink
 from support.simulated_surroundings import Paused, SimulatedCluster
 
+from kbroker.client.cluster import Cluster
 from kbroker.client.errors import ClientError
 from kbroker.client.producer import at_exit
 from kbroker.client.producer.kafka_producer import KafkaProducer
@@ -98,9 +99,9 @@ class SimulatedSender(Sender):
     def start(self) -> None:
         """There is no thread."""
 
-    def post(self, call: Callable[[], None]) -> None:
-        super().post(call)
+    def post(self, call: Callable[[], None]) -> bool:
         self.producer.turn_in(0.0)
+        return super().post(call)
 
     def _connect(self, host: str, port: int) -> Any:
         cluster: Any = self._cluster
@@ -131,6 +132,18 @@ class SimulatedSender(Sender):
             getattr(self, f"_on_{event[0]}")(*event[1:])
 
 
+class _Clusters:
+    """See ``producer.working``."""
+
+    connected: Any = None
+
+    def __init__(self, producer: SimulatedKafkaProducer) -> None:
+        self._producer = producer
+
+    def __call__(self) -> Any:
+        return self._producer.made_cluster()
+
+
 class SimulatedKafkaProducer(KafkaProducer):
     """late: by how much the answers of the call that runs came later than now."""
 
@@ -143,9 +156,13 @@ class SimulatedKafkaProducer(KafkaProducer):
         self._turn_at = FOREVER
         super().__init__(settings)
         at_exit.discard(self)
+        self._watch.detach()
         self.turn_in(0.0)
 
-    def _cluster(self) -> Any:
+    def _clusters_of(self, *_: Any) -> Any:  # type: ignore[override]
+        return _Clusters(self)
+
+    def made_cluster(self) -> Any:
         found = self._settings
         made = SimulatedCluster(
             ",".join(found["bootstrap.servers"]),
@@ -158,10 +175,12 @@ class SimulatedKafkaProducer(KafkaProducer):
         self.clusters.append(made)
         return made
 
-    def _made_sender(self, failed: Callable[[ClientError], None] | None) -> Sender:
+    def _made_sender(
+        self, cluster: Cluster, failed: Callable[[ClientError], None] | None
+    ) -> Sender:
         self._pool.simulate(self._now_us)
         made = SimulatedSender(
-            self._settings, self._pool, self._loop, self._cluster(), failed, SimulatedMetadata
+            self._settings, self._pool, self._loop, cluster, failed, SimulatedMetadata
         )
         made.producer = self
         made.beside = SimulatedBeside(self)  # type: ignore[assignment]

@@ -116,6 +116,18 @@ class Identity:
             self.state = FATAL if fenced else BROKEN
             self.error = error
 
+    def give_up(self) -> bool:
+        """The open transaction can only be aborted from now on, also by a call that is repeated
+        because it took too long. Returns whether that was so before.
+        """
+        was_broken = self.state == BROKEN
+        if not was_broken:
+            self.state = BROKEN
+            self.error = TransactionState(
+                "abort_transaction was called and did not end: call it again"
+            )
+        return was_broken
+
     def commit_offsets(self, group: str | GroupMetadata, offsets: Offsets) -> None:
         """Commit a group's offsets within the transaction."""
         self.expect("send_offsets_to_transaction", OPEN)

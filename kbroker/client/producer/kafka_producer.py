@@ -505,7 +505,8 @@ class KafkaProducer:
         self._check_process()
         self._identity.expect("abort_transaction", OPEN, BROKEN)
         deadline = time.monotonic() + self._block_s
-        was_broken = self._identity.state == BROKEN
+        was_broken = self._identity.give_up()
+        self._settle()
         self._sender.aborting = True
         self._pool.wake()
         try:

@@ -58,7 +58,6 @@ _NOTICED_S, _SILENT_S = 1.0, 3.0
 
 class Sender:
     """transaction_failed: told of an error that ends the open transaction, None if there are none.
-
     implicit: whether partitions need not be added to a transaction (KIP-890); may change until the
     first connection.
     """
@@ -416,8 +415,7 @@ class Sender:
 
     def _why_not_sent(self, batch: SentBatch) -> str:
         what = "it was not acknowledged" if batch.attempts else "its leader was not reached"
-        trouble = self.trouble()
-        return f"{what}: {trouble}" if trouble else what
+        return f"{what}: {trouble}" if (trouble := self.trouble()) else what
 
     def _on_answered(self, node: int, version: int, frame: bytes, batches: list[SentBatch]) -> None:
         try:
@@ -549,7 +547,7 @@ class Sender:
         self._loop.fail(batch, error)
         if not self.aborting:
             self._break_transaction(error)
-        elif batch.attempts:
+        elif batch.producer[2] >= 0:
             self.unsure = True  # the numbers of what follows have a gap now
 
     def fail_all(self, error: ClientError) -> None:
@@ -563,8 +561,7 @@ class Sender:
 
     def _give_up(self, batches: list[SentBatch]) -> None:
         for batch in batches:
-            if batch.attempts:
-                self.unsure = True
+            self.unsure = self.unsure or batch.producer[2] >= 0  # perhaps as a part of another
             self._loop.fail(batch, TransactionState("the transaction was aborted"))
 
     def _replace_expired(self) -> None:

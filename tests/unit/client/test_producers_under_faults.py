@@ -19,7 +19,13 @@ from kbroker.client import KafkaConsumer, KafkaProducer
 from kbroker.client.aio import AsyncKafkaProducer
 from kbroker.client.cluster import Cluster
 from kbroker.client.connection import Connection
-from kbroker.client.errors import ClientClosed, ConnectionLost, Timeout, UnsupportedHost
+from kbroker.client.errors import (
+    ClientClosed,
+    ConnectionLost,
+    Timeout,
+    TransactionState,
+    UnsupportedHost,
+)
 from kbroker.client.produce import BatchProducer
 from kbroker.client.producer import at_exit
 from kbroker.errors import ErrorCode
@@ -496,3 +502,31 @@ def test_a_record_that_is_refused_during_an_abort_leaves_no_gap_in_the_numbers(b
         aborting.join(WAIT_S)
 
         assert len(ids) == 2
+
+
+def test_after_an_abort_that_took_too_long_nothing_can_be_committed(broker):
+    """Some of its records were given up."""
+    answer, sent = threading.Event(), threading.Event()
+
+    def produce(request: Any, state: Any) -> Any:
+        sent.set()
+        answer.wait(WAIT_S)
+        return broker.produce(request, state)
+
+    asked = ends(broker)
+    broker.answers[ApiKey.PRODUCE] = produce
+    with producer(broker, transactional_id="x", max_block_ms=300) as made:
+        made.init_transactions()
+        made.begin_transaction()
+        made.send("t", b"x")
+        assert sent.wait(WAIT_S)
+        with pytest.raises(Timeout):
+            made.abort_transaction()
+        with pytest.raises(TransactionState, match="call it again"):
+            made.commit_transaction()
+        with pytest.raises(TransactionState, match="call it again"):
+            made.send("t", b"y")
+        answer.set()
+
+        made.abort_transaction()
+    assert asked == [False]
