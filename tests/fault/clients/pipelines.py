@@ -28,16 +28,21 @@ COMMANDS = Path(sys.executable).parent
 @contextmanager
 def command(program: Program, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """One of ours, which runs until the program is stopped, and must not end before."""
-    began = subprocess.Popen(
-        [str(COMMANDS / arguments[0]), *arguments[1:]],
-        stdin=subprocess.DEVNULL,
-        stdout=sys.stderr.fileno(),
-    )
+    program.directory.mkdir(exist_ok=True)
+    log = program.directory / "log"
+    with log.open("wb") as file:
+        began = subprocess.Popen(
+            [str(COMMANDS / arguments[0]), *arguments[1:]],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+        )
     program.works_in = began.pid
     try:
         yield began
         if began.poll() is not None:
-            program.told.tell("broke", error=f"{arguments[0]} ended with {began.returncode}")
+            said = log.read_text(errors="replace")[-600:]
+            program.told.tell("broke", error=f"{arguments[0]} ended: {began.returncode}: {said}")
     finally:
         began.terminate()
         try:
@@ -96,7 +101,7 @@ def mirror(program: Program) -> None:
 
 def mirror_maker(program: Program) -> None:
     """``kafka-mirror-maker``, to the brokers that are harmed."""
-    program.directory.mkdir()
+    program.directory.mkdir(exist_ok=True)
     source, target = program.directory / "source", program.directory / "target"
     source.write_text(
         f"bootstrap.servers={program.side}\ngroup.id={program.group}\nauto.offset.reset=earliest\n"
@@ -149,7 +154,7 @@ def _rows(path: Path) -> list[tuple[int, int, str]]:
 def load(program: Program) -> None:
     """``kbroker-load run --follow --master none``, into a folder."""
     directory = program.directory / "lake"
-    directory.mkdir(parents=True)
+    directory.mkdir(parents=True, exist_ok=True)
     files = Files(program, directory)
     with command(
         program, "kbroker-load", "run", "--follow", "--follow-seconds", "1", "--master", "none",
