@@ -78,6 +78,7 @@ class _Partition:
         "not_before",
         "trouble",
         "waiting",
+        "why",
     )
 
     def __init__(self, key: TopicPartition) -> None:
@@ -93,6 +94,7 @@ class _Partition:
         self.not_before = 0.0
         self.failures = 0  # in a row
         self.trouble: ClientError | None = None  # passing; nothing is sent until in_flight is empty
+        self.why = ""  # that in words, with who said so
 
 
 class _Request:
@@ -167,6 +169,7 @@ class BatchProducer(FlushedAtEnd):
         self._unacknowledged_bytes = 0
         self._sent = 0
         self._error: ClientError | None = None
+        self._answered_by = ""  # the address whose response is looked at
 
     # -- transactions
 
@@ -361,7 +364,7 @@ class BatchProducer(FlushedAtEnd):
         for state in self._partitions.values():
             if state.waiting and now > state.waiting[0].deadline:
                 topic, partition = state.key
-                why = str(state.trouble) if state.trouble else "it was not acknowledged"
+                why = state.why if state.trouble else "it was not acknowledged"
                 raise self._fail(
                     Timeout(f"the delivery to {topic}-{partition}", self.delivery_timeout, why)
                 )
@@ -387,6 +390,7 @@ class BatchProducer(FlushedAtEnd):
         try:
             return self.cluster.leader(*state.key, retry)[1]
         except ClientError as error:
+            self._answered_by = self.cluster.asked
             self._put_off(state, error)
             return None
 
@@ -395,6 +399,8 @@ class BatchProducer(FlushedAtEnd):
         if not error.retriable:
             raise self._fail(error)
         state.trouble = error
+        by = f" (by {self._answered_by})" if isinstance(error, RejectedError) else ""
+        state.why = f"{error}{by}"
         now = time.monotonic()
         if now >= state.not_before:  # one failure may put back several batches
             state.failures += 1
@@ -503,6 +509,7 @@ class BatchProducer(FlushedAtEnd):
             for topic in response.responses
             for row in topic.partition_responses
         }
+        self._answered_by = node.connection.address
         for state, batch in request.batches:
             row = rows.get(state.key)
             if row is None:

@@ -504,6 +504,7 @@ class KafkaConsumer:
                     left = max(0.0, retry.left())
                     return ask(cluster, names, create, left, retry.attempts).topics
                 except Exception as error:
+                    retry.asked = cluster.asked
                     retry.pause(error)
 
         with self._core as core:

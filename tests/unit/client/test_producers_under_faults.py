@@ -21,7 +21,7 @@ from kbroker.client.cluster import Cluster
 from kbroker.client.connection import Connection
 from kbroker.client.errors import (
     ClientClosed,
-    ConnectionLost,
+    RejectedError,
     Timeout,
     TransactionState,
     UnsupportedHost,
@@ -220,15 +220,15 @@ def test_a_wire_producer_tries_less_and_less_often(monkeypatch):
 
     def leader(topic: str, partition: int, retry: Any) -> Any:
         tries.append(clock.now)
-        raise ConnectionLost("127.0.0.1:1", "connection refused")
+        raise RejectedError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "metadata")
 
     monkeypatch.setattr("kbroker.client.produce.time", clock)
-    cluster: Any = SimpleNamespace(leader=leader, request_timeout=1.0)
+    cluster: Any = SimpleNamespace(leader=leader, request_timeout=1.0, asked="127.0.0.1:1")
     made = BatchProducer(cluster, idempotent=False, delivery_timeout=30.0)
     builder = BatchBuilder()
     builder.append(b"x")
     made.send("t", 0, bytearray(builder.build()), 1)
-    with pytest.raises(Timeout, match="connection refused"):
+    with pytest.raises(Timeout, match=r"NOT_LEADER_OR_FOLLOWER.*\(by 127.0.0.1:1\)"):
         made.flush()
 
     assert tries[1] - tries[0] < 0.1

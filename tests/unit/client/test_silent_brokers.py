@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.fake_broker import FakeBroker
 
-from kbroker.client import KafkaAdminClient, admin, config_admin, partition_admin
+from kbroker.client import KafkaAdminClient, KafkaConsumer, admin, config_admin, partition_admin
 from kbroker.client.cluster import GROUP, Cluster
 from kbroker.client.consumer.lanes import Inbox, Lane
 from kbroker.client.consumer.member_thread import Ask, End, MemberThread, Wait
@@ -227,6 +227,17 @@ def test_the_error_of_a_call_names_who_has_refused_it_to_the_last(pair, cluster)
             what="a heartbeat",
             deadline=0.1,
         )
+
+
+def test_a_consumer_says_which_broker_refuses_to_the_last_to_tell_of_topics():
+    def refused(request: Any, state: Any) -> MetadataResponse:
+        return MetadataResponse(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    with FakeBroker({}) as broker:
+        broker.answers[ApiKey.METADATA] = refused
+        with KafkaConsumer(bootstrap_servers=broker.bootstrap) as consumer:
+            with pytest.raises(Timeout, match=f"NOT_LEADER.*by {broker.bootstrap}"):
+                consumer.partitions_for("t", 0.3)
 
 
 def test_a_call_behind_another_one_tells_what_that_waits_for(pair, cluster):
