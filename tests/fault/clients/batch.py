@@ -187,10 +187,10 @@ class Batch:
             for part in self._parts:
                 part.problems.append(f"the exam failed: {type(error).__name__}: {error}")
         finally:
+            running = [one for part in self._parts for one in part.programs if one.running]
+            with ThreadPoolExecutor(len(running) + 1) as pool:
+                list(pool.map(Running.kill, running))
             for part in self._parts:
-                for program in part.programs:
-                    if program.running:
-                        program.kill()
                 if part.watch is not None:
                     part.watch.close()
         return [
