@@ -317,7 +317,8 @@ class Connection:
 
     def _violated(self, why: Malformed) -> ProtocolViolation:
         self._fail()
-        return ProtocolViolation(self.address, f"not a Kafka response: {why}")
+        passing = bool(self.versions)
+        return ProtocolViolation(self.address, f"not a Kafka response: {why}", passing)
 
     def not_authenticated(self, why: str) -> AuthenticationFailed:
         """Close the connection, for ``Security``; returns the error to raise."""

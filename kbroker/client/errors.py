@@ -107,9 +107,17 @@ class ConnectionLost(ClientError):
 
 
 class ProtocolViolation(ConnectionLost):
-    """A broker sent something that is not a response to the request; the connection was closed."""
+    """A broker sent something that is not a response to the request; the connection was closed.
 
-    retriable = False
+    passing: it has spoken Kafka before on that connection, so it is worth another attempt.
+    """
+
+    def __init__(self, address: str, why: str, passing: bool = False) -> None:
+        super().__init__(address, why)
+        self.retriable = passing
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.address, self.why, self.retriable)
 
 
 class AuthenticationFailed(ClientError):

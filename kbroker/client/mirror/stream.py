@@ -14,7 +14,13 @@ from kbroker._ext.client.forwarder import Forwarder
 from kbroker.client.consumer.kafka_consumer import KafkaConsumer
 from kbroker.client.consumer.membership import RebalanceListener
 from kbroker.client.consumer.partitions import TopicPartition
-from kbroker.client.errors import ClientError, CommitFailed, Timeout, WakeupError
+from kbroker.client.errors import (
+    ClientError,
+    CommitFailed,
+    ProtocolViolation,
+    Timeout,
+    WakeupError,
+)
 from kbroker.client.mirror.ledger import Key, Ledger, Several
 from kbroker.client.mirror.plugins import Handler, HandlerFailed
 from kbroker.client.producer.kafka_producer import KafkaProducer
@@ -170,7 +176,8 @@ class Stream:
         except WakeupError:
             return
         except ClientError as error:
-            if not error.retriable or isinstance(error, SendFailed):
+            passes = error.retriable or isinstance(error, ProtocolViolation)
+            if not passes or isinstance(error, SendFailed):
                 raise
             self._tell_cannot_read(error)
         else:

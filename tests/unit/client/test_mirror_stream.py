@@ -12,7 +12,13 @@ from typing import Any
 import pytest
 
 from kbroker.client import ConsumerRecord, OffsetAndMetadata, TopicPartition
-from kbroker.client.errors import SettingRefused, Timeout, UnreachableError, WakeupError
+from kbroker.client.errors import (
+    ProtocolViolation,
+    SettingRefused,
+    Timeout,
+    UnreachableError,
+    WakeupError,
+)
 from kbroker.client.mirror import stream as streams
 from kbroker.client.mirror.mirror_maker import topic_pattern
 from kbroker.client.mirror.plugins import HandlerFailed, message_handler, rebalance_listener
@@ -273,6 +279,15 @@ def test_source_that_cannot_be_read_is_told_once_and_tried_on(
     assert caplog.text.count("cannot read from source:9092") == 1
     assert caplog.text.count("reading from source:9092 again") == 1
     assert len(bench.producer.sent) == 2
+
+
+def test_source_that_sends_nonsense_is_tried_on(bench: Bench) -> None:
+    """Such as a response that came twice on its way."""
+    nonsense = ProtocolViolation("source:9092", "not a Kafka response")
+    bench.turn(nonsense, records(0, 1))
+
+    assert bench.stream.error is None
+    assert len(bench.producer.sent) == 1
 
 
 def test_held_stream_reads_nothing_and_stays_a_member(bench: Bench) -> None:

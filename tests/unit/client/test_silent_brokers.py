@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -238,6 +239,23 @@ def test_a_consumer_says_which_broker_refuses_to_the_last_to_tell_of_topics():
         with KafkaConsumer(bootstrap_servers=broker.bootstrap) as consumer:
             with pytest.raises(Timeout, match=f"NOT_LEADER.*by {broker.bootstrap}"):
                 consumer.partitions_for("t", 0.3)
+
+
+def test_a_broker_that_has_spoken_kafka_is_asked_again_after_nonsense():
+    """A response that came twice, for instance, was the end of a load."""
+    asked: list[Any] = []
+
+    def metadata(request: Any, state: Any) -> Any:
+        asked.append(request)
+        if len(asked) == 1:
+            return struct.pack(">ii", 6, 99) + bytes(2)
+        return broker.metadata(request, state)
+
+    with FakeBroker({}) as broker:
+        broker.answers[ApiKey.METADATA] = metadata
+        with Cluster(broker.bootstrap, deadline=20.0) as cluster:
+            cluster.nodes()
+    assert len(asked) == 2
 
 
 def test_a_call_behind_another_one_tells_what_that_waits_for(pair, cluster):
