@@ -56,7 +56,7 @@ from kbroker.handlers.registry import announced  # noqa: E402
 from kbroker.metrics.catalog import API_WIDTH, METRICS  # noqa: E402
 from kbroker.protocol.api import ApiKey  # noqa: E402
 from perf import results_pages  # noqa: E402
-from tools import layout_sources  # noqa: E402
+from tools import layout_sources, message_stubs  # noqa: E402
 from tools.command_line_page import command_line  # noqa: E402
 
 # All settings of clients, by name.
@@ -545,6 +545,7 @@ DOCUMENTS: tuple[tuple[str, Callable[[], str]], ...] = (
     ),
     ("perf/figures.md", results_pages.figures_page),
     ("README.md", with_tables("README.md", figures=results_pages.five_figures)),
+    *message_stubs.documents(ROOT),
 )
 
 

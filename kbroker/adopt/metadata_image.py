@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from kbroker.adopt import metadata_records as records
+from kbroker.adopt.record_codec import PASSED_OVER, UnknownRecord
 from kbroker.protocol.codec import DecodeError
 from kbroker.protocol.message import Message
 
@@ -76,10 +77,10 @@ class MetadataImage:
         self.end_offset = 0
         self._waiting: list[Message] | None = None
 
-    def apply(self, record: Message | records.UnknownRecord) -> None:
+    def apply(self, record: Message | UnknownRecord) -> None:
         """Raises DecodeError for one that contradicts those before it."""
-        if isinstance(record, records.UnknownRecord):
-            if record.kind not in records.PASSED_OVER:
+        if isinstance(record, UnknownRecord):
+            if record.kind not in PASSED_OVER:
                 self.unknown[record.kind] += 1
         elif isinstance(record, records.BeginTransactionRecord):
             self._waiting = []

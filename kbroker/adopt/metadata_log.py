@@ -14,7 +14,7 @@ from kbroker.adopt.batch_files import COPY_AGAIN, batches_of
 from kbroker.adopt.errors import Refusal
 from kbroker.adopt.logs import check_producer_snapshots
 from kbroker.adopt.metadata_image import MetadataImage
-from kbroker.adopt.metadata_records import decode_record
+from kbroker.adopt.record_codec import decode_record
 from kbroker.batch_errors import CorruptBatchError, DecompressionError
 from kbroker.protocol.codec import DecodeError
 from kbroker.record.batch import RecordBatch

@@ -10,7 +10,7 @@ import os
 
 from kbroker.adopt.batch_files import batches_of
 from kbroker.coordinator.records.codec import UnknownRecordError
-from kbroker.coordinator.records.transaction_topic import RECORDS
+from kbroker.coordinator.records.transaction_topic import RECORDS, TransactionLogValue
 from kbroker.protocol.codec import DecodeError
 from kbroker.storage.formats import LOG_SUFFIX
 
@@ -48,7 +48,7 @@ def _producer_id(key: bytes | None, value: bytes | None) -> int:
         decoded = RECORDS.decode(key, value)[1]
     except (DecodeError, UnknownRecordError):
         return -1  # the coordinator passes over it, too
-    if decoded is None:
+    if not isinstance(decoded, TransactionLogValue):
         return -1
     ids = decoded.producer_id, decoded.previous_producer_id, decoded.next_producer_id
-    return int(max(ids))
+    return max(ids)

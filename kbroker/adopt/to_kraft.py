@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from kbroker.adopt import metadata_records as records
 from kbroker.adopt.holdings import Holdings
 from kbroker.adopt.metadata_log import DIRECTORY, SNAPSHOT_FOOTER, SNAPSHOT_HEADER
+from kbroker.adopt.record_codec import encode_record
 from kbroker.protocol.message import Message
 from kbroker.record.builder import BatchBuilder
 from kbroker.storage.files import replace_file, sync_directory
@@ -111,7 +112,7 @@ def bootstrap(holdings: Holdings, directory_ids: dict[str, bytes]) -> bytes:
     for at in range(0, len(rows), _RECORDS_IN_BATCH):
         builder = BatchBuilder(base_offset=offset, leader_epoch=0)
         for record, version in rows[at : at + _RECORDS_IN_BATCH]:
-            builder.append(records.encode_record(record, version), None, 0)
+            builder.append(encode_record(record, version), None, 0)
         parts.append(builder.build())
         offset += builder.record_count
     parts.append(_control(offset, SNAPSHOT_FOOTER, _FOOTER_BODY))

@@ -239,12 +239,15 @@ def committed(
             return {}
 
     def request(connection: Connection, node: int) -> OffsetFetchRequest:
-        topics = by_topic and [
-            OffsetFetchRequest.OffsetFetchRequestTopic(name=name, partition_indexes=indexes)
-            for name, indexes in by_topic.items()
-        ]
+        row = OffsetFetchRequest.OffsetFetchRequestTopic
+        named = (by_topic or {}).items()
+        topics = [row(name=name, partition_indexes=indexes) for name, indexes in named]
         waits = stable and connection.version_of(ApiKey.OFFSET_FETCH) >= _FIRST_STABLE
-        return OffsetFetchRequest(group_id=group, topics=topics, require_stable=waits)
+        return OffsetFetchRequest(
+            group_id=group,
+            topics=None if by_topic is None else topics,
+            require_stable=waits,
+        )
 
     response = _ask_group(cluster, group, request, "read offsets", deadline, once)
     return {

@@ -47,8 +47,10 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     return found
 
 
-def eligible_replicas(cluster: Cluster, names: Iterable[str]) -> dict[TopicPartition, Eligible]:
-    """Of all partitions of these topics; empty before Kafka 3.8."""
+def eligible_replicas(
+    cluster: Cluster, names: Iterable[str], most: int | None = None
+) -> dict[TopicPartition, Eligible]:
+    """Of all partitions of these topics; empty before Kafka 3.8. most: partitions in a response."""
     from kbroker.protocol.messages.describe_topic_partitions import (
         DescribeTopicPartitionsRequest as Request,
     )
@@ -58,9 +60,10 @@ def eligible_replicas(cluster: Cluster, names: Iterable[str]) -> dict[TopicParti
     wanted = [Request.TopicRequest(name=name) for name in sorted(names)]
     while wanted:
         try:
-            response = cluster.call(
-                None, Request(topics=wanted, cursor=cursor), what="describe partitions"
-            )
+            request = Request(topics=wanted, cursor=cursor)
+            if most is not None:
+                request.response_partition_limit = most
+            response = cluster.call(None, request, what="describe partitions")
         except UnsupportedByBroker:
             return {}
         for topic in response.topics:

@@ -110,6 +110,7 @@ def add_partitions(
     by_topic: dict[str, list[int]] = defaultdict(list)
     for topic, partition in partitions:
         by_topic[topic].append(partition)
+    assert identity.transactional_id is not None, "an idempotent producer has no transactions"
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=identity.transactional_id,
         v3_and_below_producer_id=identity.producer_id,
@@ -184,10 +185,12 @@ def commit_offsets(
         for name, rows in by_topic.items()
     ]
     at_most = None if identity.implicit else _TXN_OFFSET_COMMIT_1
+    transactional_id = identity.transactional_id
+    assert transactional_id is not None, "an idempotent producer has no transactions"
 
     def commit(connection: Connection, node: int) -> TxnOffsetCommitRequest:
         request = TxnOffsetCommitRequest(
-            transactional_id=identity.transactional_id,
+            transactional_id=transactional_id,
             group_id=member.group_id,
             producer_id=identity.producer_id,
             producer_epoch=identity.producer_epoch,

@@ -112,12 +112,13 @@ def topic_result(
     shows_settings: whether the client may know them, and how large the topic is.
     """
     entry = CreateTopicsResponse.CreatableTopicResult(
-        name=result.name, error_code=result.error, error_message=result.message
+        name=result.name or "", error_code=result.error, error_message=result.message
     )
     if result.error:
         entry.configs = None if ctx.api_version >= 5 else []
         return entry
-    entry.topic_id = result.topic_id
+    if result.topic_id is not None:
+        entry.topic_id = result.topic_id
     if ctx.api_version >= 5 and not shows_settings:
         entry.configs = None
         entry.topic_config_error_code = int(Kind.TOPIC.error)

@@ -27,6 +27,7 @@ from kbroker.protocol.api import ApiKey, request_class, response_class, title
 from kbroker.protocol.codec import DecodeError, EncodeError
 from kbroker.protocol.header import RequestHeader, decode_request_header, encode_response_header
 from kbroker.protocol.message import Message
+from kbroker.protocol.messages.api_versions import ApiVersionsResponse
 
 if TYPE_CHECKING:
     from kbroker._ext.network.connection import Connection
@@ -221,13 +222,12 @@ def api_versions_fallback(header: RequestHeader) -> bytes:
     """The response to a newer ApiVersions: version 0 with only the range of ApiVersions itself
     (KIP-511).
     """
-    cls = response_class(ApiKey.API_VERSIONS)
     entries = [
-        cls.ApiVersion(api_key=key, min_version=first, max_version=last)
+        ApiVersionsResponse.ApiVersion(api_key=key, min_version=first, max_version=last)
         for key, first, last in announced()
         if key == ApiKey.API_VERSIONS
     ]
-    response = cls(error_code=int(ErrorCode.UNSUPPORTED_VERSION), api_keys=entries)
+    response = ApiVersionsResponse(error_code=int(ErrorCode.UNSUPPORTED_VERSION), api_keys=entries)
     start = encode_response_header(header.correlation_id, ApiKey.API_VERSIONS, 0)
     return start + codec.encode(response, 0)
 

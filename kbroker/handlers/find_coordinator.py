@@ -24,7 +24,7 @@ from kbroker.protocol.messages.find_coordinator import (
 )
 from kbroker.security.operations import AclOperation, Kind
 
-NOWHERE = {"node_id": -1, "host": "", "port": -1}
+NOWHERE: dict[str, Any] = {"node_id": -1, "host": "", "port": -1}
 # COMPAT: Kafka's message without an error, up to version 3. kafkajs rejects an empty one.
 NO_ERROR = "NONE"
 

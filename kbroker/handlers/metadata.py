@@ -69,8 +69,7 @@ async def handle_metadata(
     """Brokers, and the requested topics."""
     image = ctx.image
     found: list[TopicImage | Any]
-    are_all = request.topics is None or (ctx.api_version == 0 and not request.topics)
-    if are_all:
+    if request.topics is None or (ctx.api_version == 0 and not request.topics):
         shown = ctx.allowed(AclOperation.DESCRIBE, Kind.TOPIC, image.topics, is_filter=True)
         found = list(image.topics.values())
         if shown is not EVERYTHING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 from typing import Any
 
 from kbroker.coordinator.offsets.failures import (
@@ -169,17 +169,15 @@ def restore(ctx: RequestContext, response: Any, wants_all: bool, denied: list[An
 def denied_topic(version: int, topic: Any) -> Any:
     """The entry of a topic that the client may not describe."""
     cls = OffsetFetchResponse
-    if version < 8:
-        row, entry = cls.OffsetFetchResponseTopic, cls.OffsetFetchResponsePartition
-        names = {"name": topic.name}
-    else:
+    row: Callable[..., Any] = cls.OffsetFetchResponseTopic
+    entry: Callable[..., Any] = cls.OffsetFetchResponsePartition
+    names = {"name": topic.name}
+    if version >= 8:
         row, entry = cls.OffsetFetchResponseTopics, cls.OffsetFetchResponsePartitions
-        names = {"name": topic.name, "topic_id": topic.topic_id}
+        names["topic_id"] = topic.topic_id
     code = int(Kind.TOPIC.error)
-    return row(
-        **names,
-        partitions=[
-            entry(partition_index=index, committed_offset=-1, metadata="", error_code=code)
-            for index in topic.partition_indexes
-        ],
-    )
+    partitions = [
+        entry(partition_index=index, committed_offset=-1, metadata="", error_code=code)
+        for index in topic.partition_indexes
+    ]
+    return row(**names, partitions=partitions)

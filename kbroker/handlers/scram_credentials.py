@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
@@ -33,6 +32,10 @@ from kbroker.security.sasl.scram import (
     USER_NAME_MAX,
     is_of_empty_password,
 )
+
+if TYPE_CHECKING:
+    Altered = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
+    Upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
 
 # BOUND: users per call, so that a large request does not block the controller process.
 CALL_USERS_MAX = 100
@@ -107,7 +110,7 @@ def alter_failed(
     ctx: RequestContext, request: AlterUserScramCredentialsRequest, error: WireError
 ) -> AlterUserScramCredentialsResponse:
     """The same error for every user."""
-    users = dict.fromkeys(entry.name for entry in [*request.deletions, *request.upsertions])
+    users = dict.fromkeys(name for name, _ in pairs(request))
     return AlterUserScramCredentialsResponse(results=[rejected(user, error) for user in users])
 
 
@@ -138,6 +141,12 @@ async def handle_alter_user_scram_credentials(
     return AlterUserScramCredentialsResponse(results=[results[user] for user in changes])
 
 
+def pairs(request: AlterUserScramCredentialsRequest) -> Iterator[tuple[str, int]]:
+    """User and mechanism of each entry."""
+    yield from ((gone.name, gone.mechanism) for gone in request.deletions)
+    yield from ((new.name, new.mechanism) for new in request.upsertions)
+
+
 def changes_of(request: AlterUserScramCredentialsRequest) -> Iterator[ScramChange]:
     for gone in request.deletions:
         yield ScramChange(gone.name, gone.mechanism, 0, b"", b"")
@@ -151,11 +160,11 @@ async def rejections(
 ) -> dict[str, WireError]:
     """The users whose changes cannot be made, whatever is stored."""
     errors: dict[str, WireError] = {}
-    async for entry in ctx.each(request.deletions):
-        if not entry.name:
-            errors[entry.name] = unacceptable(NO_NAME)
-        elif entry.mechanism not in NUMBERS:
-            errors[entry.name] = unknown()
+    async for gone in ctx.each(request.deletions):
+        if not gone.name:
+            errors[gone.name] = unacceptable(NO_NAME)
+        elif gone.mechanism not in NUMBERS:
+            errors[gone.name] = unknown()
     async for entry in ctx.each(request.upsertions):
         if not entry.name:
             errors[entry.name] = unacceptable(NO_NAME)
@@ -172,10 +181,9 @@ async def rejections(
         elif await is_empty(ctx, entry):
             errors[entry.name] = unacceptable(NO_PASSWORD)
     seen: set[tuple[str, int]] = set()
-    async for entry in ctx.each(chain(request.deletions, request.upsertions)):
-        pair = (entry.name, entry.mechanism)
-        if pair in seen and entry.name not in errors:
-            errors[entry.name] = WireError(
+    async for pair in ctx.each(pairs(request)):
+        if pair in seen and pair[0] not in errors:
+            errors[pair[0]] = WireError(
                 ErrorCode.DUPLICATE_RESOURCE,
                 "A user credential cannot be altered twice in the same request",
             )
@@ -183,7 +191,7 @@ async def rejections(
     return errors
 
 
-async def is_empty(ctx: RequestContext, entry: Any) -> bool:
+async def is_empty(ctx: RequestContext, entry: Upsertion) -> bool:
     """Whether its password is empty. Kafka's brokers cannot tell, but Java's clients refuse it."""
     salted, salt = bytes(entry.salted_password), bytes(entry.salt)
     mechanism, iterations = NUMBERS[entry.mechanism], entry.iterations
@@ -200,11 +208,11 @@ def unknown() -> WireError:
     return WireError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
 
 
-def rejected(user: str, error: WireError) -> Any:
+def rejected(user: str, error: WireError) -> Altered:
     return result(user, int(error.code), error.message)
 
 
-def result(user: str, code: int, message: str | None) -> Any:
+def result(user: str, code: int, message: str | None) -> Altered:
     return AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult(
         user=user, error_code=code, error_message=message
     )

@@ -48,7 +48,7 @@ class StructType(type):
     ) -> None:
         super().__init__(name, bases, namespace)
 
-    def __getattr__(cls, name: str) -> Any:
+    def _attribute(cls, name: str) -> Any:
         """Create attributes on first use: the parsed definition, the classes of structs."""
         if "FIELDS" not in cls.__dict__:
             raise AttributeError(f"{cls.__name__} has no attribute {name}")
@@ -72,6 +72,9 @@ class StructType(type):
         made = StructType(name, (Struct,), namespace)
         setattr(cls, name, made)
         return made
+
+    if not TYPE_CHECKING:  # for whom the stubs have all structs (tools/message_stubs.py)
+        __getattr__ = _attribute
 
 
 class Struct(metaclass=StructType):
@@ -98,14 +101,6 @@ class Struct(metaclass=StructType):
     def __repr__(self) -> str:
         values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
         return f"{type(self).__qualname__}({values})"
-
-    def __getattr__(self, name: str) -> Any:
-        # Reached only for names that are no field; declared so that type checkers allow the fields.
-        raise AttributeError(f"{type(self).__qualname__} has no field {name}")
-
-    if TYPE_CHECKING:
-
-        def __setattr__(self, name: str, value: Any) -> None: ...
 
 
 class Message(Struct):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kbroker._ext.log.producer_state import ProducerState
 from kbroker.adopt import metadata_records as records
+from kbroker.adopt.record_codec import encode_record
 from kbroker.record.builder import BatchBuilder
 from kbroker.storage.dirs.partition_metadata import write_partition_metadata
 from kbroker.storage.segments.producer_snapshots import write_snapshot
@@ -38,7 +39,7 @@ def encoded(record: object) -> bytes:
     version = 1 if isinstance(record, records.PartitionRecord) else 0
     if getattr(record, "eligible_leader_replicas", None) is not None:
         version = 2
-    return records.encode_record(record, version)  # type: ignore[arg-type]
+    return encode_record(record, version)  # type: ignore[arg-type]
 
 
 def metadata_batch(base_offset: int, values: Iterable[bytes]) -> bytes:

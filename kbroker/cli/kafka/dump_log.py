@@ -42,6 +42,7 @@ OPTIONS = (
 class DumpOptions(NamedTuple):
     """bytes_max: of each log. records: every record. decoder: what prints keys and values, None if
     they are not printed. metadata: of records. sane: only check indexes. quiet: only compare them.
+    batch_max: bytes of a batch that an index may name.
     """
 
     bytes_max: int
@@ -50,6 +51,7 @@ class DumpOptions(NamedTuple):
     metadata: bool
     sane: bool
     quiet: bool
+    batch_max: int
 
 
 def _run(given: Given) -> int:
@@ -65,6 +67,7 @@ def _run(given: Given) -> int:
         metadata="skip-record-metadata" not in given,
         sane="index-sanity-check" in given,
         quiet="verify-index-only" in given,
+        batch_max=given.one("max-message-size"),
     )
     complaints: list[str] = []
     for path in given.one("files").split(","):
@@ -140,8 +143,9 @@ def _dump_index(path: str, options: DumpOptions) -> list[str]:
             if offset == base and at:  # what is left of a preallocated file
                 break
             batch = log.batch_at(position)
-            if batch is None:
-                raise ValueError(f"{_log_of(path)} has no batch at position {position}")
+            if batch is None or batch.size > options.batch_max:
+                size = f" of at most {options.batch_max} bytes" if batch is not None else ""
+                raise ValueError(f"{_log_of(path)} has no batch{size} at position {position}")
             if batch.last_offset != offset:
                 wrong.append(f"  Index offset: {offset}, log offset: {batch.last_offset}")
             if not options.quiet:

@@ -88,6 +88,7 @@ def with_members(found: Decoded) -> dict[str, Any] | None:
     """The fields of the value; of a classic group of consumers, also what members subscribe to and
     are assigned.
     """
+    from kbroker.coordinator.records.offsets_topic import GroupMetadataValue
     from kbroker.protocol import codec
     from kbroker.protocol.codec import DecodeError
     from kbroker.protocol.messages.consumer_protocol import (
@@ -96,11 +97,11 @@ def with_members(found: Decoded) -> dict[str, Any] | None:
     )
 
     message, value = found.message, found.value
-    if type(message).__name__ != "GroupMetadataValue" or message is None or value is None:
+    if not isinstance(message, GroupMetadataValue) or value is None:
         return value
     if message.protocol_type != "consumer":
         return value
-    kinds = {
+    kinds: dict[str, type[Message]] = {
         "subscription": ConsumerProtocolSubscription,
         "assignment": ConsumerProtocolAssignment,
     }

@@ -328,7 +328,8 @@ def _describe(given: Given, cluster: Cluster) -> None:
     configs = describe_configs(cluster, TOPIC, topics)
     # COMPAT: Java's client asks for ids by a request that does not tell.
     by_id = "topic-id" in given
-    eligible = {} if by_id else eligible_replicas(cluster, topics)
+    most = given.one("partition-size-limit-per-response")
+    eligible = {} if by_id else eligible_replicas(cluster, topics, most)
     moves = _moves(cluster, topics.values())
     alive = frozenset(broker.node for broker in state.brokers)
     for name in hash_order(topics, string_hash, len(topics)):

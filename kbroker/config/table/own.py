@@ -12,6 +12,7 @@ from kbroker.config.key import (
     LOW,
     MEDIUM,
     STRING,
+    UNUSED,
     Key,
 )
 
@@ -23,9 +24,10 @@ KBROKER_S_OWN = (
             "Kafka 2.7 does not know (consumer groups of KIP-848, transactions of KIP-890), once "
             "all its brokers are kbrokers. No Kafka 2.7 can join it afterwards. Without it, "
             "kafka-features.sh enables them. A single broker always has them."),
-    Key("metadata.store", STRING, "embedded", HIGH, one_of=("embedded",),
-        doc='Where topics, settings and broker registrations are kept. "embedded" is a database '
-            'file in the first data directory.'),
+    Key("metadata.store", STRING, "embedded", HIGH, one_of=("embedded",), status=UNUSED,
+        doc=
+            "Topics, settings and broker registrations are kept in a database file in the first "
+            "data directory, or in ZooKeeper with zookeeper.connect."),
     Key("java.security.auth.login.config", STRING, None, MEDIUM,
         doc=
             "JAAS file. Its section Client has the credentials for ZooKeeper: a "

@@ -103,17 +103,17 @@ class Offsets(Part):
         if value is None:
             self.store.delete(key.group, key.topic, key.partition)
         else:
-            is_legacy = type(value) is LegacyOffsetCommitValue
+            newer = value if isinstance(value, OffsetCommitValue) else None
             self.store.put_commit(
                 key.group,
                 key.topic,
                 key.partition,
                 value.offset,
-                -1 if is_legacy else value.leader_epoch,
+                -1 if newer is None else newer.leader_epoch,
                 value.metadata,
                 value.commit_timestamp,
-                -1 if is_legacy else value.expire_timestamp,
-                NO_UUID if is_legacy else value.topic_id,
+                -1 if newer is None else newer.expire_timestamp,
+                NO_UUID if newer is None else newer.topic_id,
                 offset,
                 producer_id,
             )

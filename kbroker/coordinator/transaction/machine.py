@@ -94,6 +94,7 @@ class TransactionMachine:
     # -- records -----------------------------------------------------------------------------
 
     def replay(self, offset: Offset, producer_id: int, key: Message, value: Any) -> None:
+        assert isinstance(key, TransactionLogKey)
         transactional_id = key.transactional_id
         txn = self.transactions.get(transactional_id)
         was_open = txn is not None and txn.state in state.OPEN
@@ -449,9 +450,10 @@ class TransactionMachine:
         if version >= state.VERSION_2:
             if txn.is_exhausted and new_id is None:
                 return None
-            is_rotated = txn.is_exhausted and new_id is not None
-            response.producer_id = new_id if is_rotated else txn.producer_id
-            response.producer_epoch = 0 if is_rotated else txn.epoch + 1
+            if txn.is_exhausted and new_id is not None:
+                response.producer_id, response.producer_epoch = new_id, 0
+            else:
+                response.producer_id, response.producer_epoch = txn.producer_id, txn.epoch + 1
         self.endings.prepare(op, txn, request.committed, version, new_id)
         return response
 

@@ -63,7 +63,7 @@ async def forward_allowed(
     rest, denied = divide(ctx, operation, request.topics)
     if not denied:
         return await forward(ctx, coordinators, key)
-    response = response_class(ctx.api_key)()
+    response: Any = response_class(ctx.api_key)()
     if rest:
         request.topics = rest
         body = codec.encode(request, ctx.api_version)

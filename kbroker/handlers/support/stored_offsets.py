@@ -75,7 +75,8 @@ async def commit_stored(ctx: RequestContext, request: OffsetCommitRequest) -> Of
 
 async def fetch_stored(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """Serve OffsetFetch 0."""
-    asked = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
+    topics = request.topics or []
+    asked = [(topic.name, index) for topic in topics for index in topic.partition_indexes]
     describable = ctx.allowed(AclOperation.DESCRIBE, Kind.TOPIC, (name for name, _ in asked))
     found: dict[tuple[str, int], tuple[int, int]] = {}
     wanted: dict[tuple[str, int], None] = {}
@@ -107,7 +108,7 @@ async def fetch_stored(ctx: RequestContext, request: OffsetFetchRequest) -> Offs
                     async for index in ctx.each(topic.partition_indexes)
                 ],
             )
-            async for topic in ctx.each(request.topics)
+            async for topic in ctx.each(topics)
         ]
     )
 

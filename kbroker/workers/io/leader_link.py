@@ -30,6 +30,7 @@ from kbroker.protocol.messages.offset_for_leader_epoch import (
 )
 from kbroker.replication.following import EpochQuestion, FollowedPartition, Question
 from kbroker.replication.truncation import EpochEnd
+from kbroker.types import Offset
 
 if TYPE_CHECKING:
     from kbroker._ext.shared.log_figures import LogFigures
@@ -424,13 +425,13 @@ class LeaderLink:
             epochs = codec.decode_exact(OffsetForLeaderEpochResponse, version, body)
             for name, row in ((t.topic, row) for t in epochs.topics for row in t.partitions):
                 one = asked.pop((name, row.partition), None)
-                end = EpochEnd(row.leader_epoch, row.end_offset)
+                end = EpochEnd(row.leader_epoch, Offset(row.end_offset))
                 self._deliver(one, FollowedPartition.on_epoch_end, row.error_code, end, now_ms)
         else:
             offsets = codec.decode_exact(ListOffsetsResponse, self._versions.list_offsets, body)
-            for name, row in ((t.name, row) for t in offsets.topics for row in t.partitions):
-                one = asked.pop((name, row.partition_index), None)
-                self._deliver(one, FollowedPartition.on_offset, row.error_code, row.offset, now_ms)
+            for name, at in ((t.name, at) for t in offsets.topics for at in t.partitions):
+                one = asked.pop((name, at.partition_index), None)
+                self._deliver(one, FollowedPartition.on_offset, at.error_code, at.offset, now_ms)
         for left in asked.values():
             text = f"the response of broker {self.leader} leaves it out"
             self._deliver(left, FollowedPartition.pause, now_ms, text)

@@ -24,7 +24,7 @@ from kbroker.adopt import older_records, release, to_kraft, to_zookeeper, zookee
 from kbroker.adopt.batch_files import batches_of
 from kbroker.adopt.errors import Refusal
 from kbroker.adopt.holdings import Holdings
-from kbroker.adopt.metadata_records import decode_record
+from kbroker.adopt.record_codec import decode_record
 from kbroker.cli.adopt import EXIT_REFUSED, EXIT_UNFINISHED, EXIT_USAGE, main
 from kbroker.coordinator.records import offsets_topic, transaction_topic
 from kbroker.metastore import paths

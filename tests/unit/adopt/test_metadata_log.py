@@ -15,7 +15,7 @@ from kbroker.adopt import metadata_records as records
 from kbroker.adopt.errors import Refusal
 from kbroker.adopt.metadata_image import MetadataImage
 from kbroker.adopt.metadata_log import read_metadata
-from kbroker.adopt.metadata_records import UnknownRecord, decode_record, encode_record
+from kbroker.adopt.record_codec import UnknownRecord, decode_record, encode_record
 from kbroker.protocol.codec import DecodeError
 
 pytestmark = pytest.mark.unit

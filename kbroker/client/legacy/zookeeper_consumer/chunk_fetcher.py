@@ -316,6 +316,7 @@ class ChunkFetcher:
         by_topic: dict[str, list[Any]] = {}
         for part in parts:
             topic, partition = part.key
+            assert part.fetch_offset is not None, "those without one are asked for it first"
             by_topic.setdefault(topic, []).append(
                 FetchRequest.FetchPartition(
                     partition=partition,

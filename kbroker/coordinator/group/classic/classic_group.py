@@ -352,7 +352,7 @@ class ClassicGroup(Group):
         self.protocol_type = value.protocol_type
         for found in value.members:
             member = before.pop(found.member_id, None) or loaded_member(value, found)
-            member.assignment = found.assignment
+            member.assignment = bytes(found.assignment)
             self.add(member, value.protocol_type)
             self.waiting_joins += member.join is not None
         if value.leader in self.members:

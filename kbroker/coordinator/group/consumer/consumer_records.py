@@ -13,6 +13,8 @@ from kbroker.protocol.message import Message
 if TYPE_CHECKING:
     from kbroker.coordinator.group.consumer.consumer_group import ConsumerGroup, ResolvedRegex
 
+    Assigned = topic.ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions
+
 Record = tuple[Message, Message | None]
 
 # So few and small records are far below any limit of a batch.
@@ -59,7 +61,9 @@ def metadata(group_id: str, member: Member) -> Record:
 def assignment(group_id: str, member: Member) -> Record:
     cls = topic.ConsumerGroupCurrentMemberAssignmentValue
 
-    def topics(owned: Owned) -> list[Message]:
+    def topics(
+        owned: Owned,
+    ) -> list[Assigned]:
         found = []
         for topic_id in sorted(owned):
             partitions = sorted(owned[topic_id])
