@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kbroker.errors import WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
@@ -13,13 +11,17 @@ from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
 
-def fail(ctx: RequestContext, request: AlterConfigsRequest, error: WireError) -> Any:
+def fail(
+    ctx: RequestContext, request: AlterConfigsRequest, error: WireError
+) -> AlterConfigsResponse:
     """The same error for every resource."""
     return all_failed(AlterConfigsResponse, request, error)
 
 
 @api(ApiKey.ALTER_CONFIGS, versions=(0, 2), fail=fail, authorize=REQUIREMENTS)
-async def handle_alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> Any:
+async def handle_alter_configs(
+    ctx: RequestContext, request: AlterConfigsRequest
+) -> AlterConfigsResponse:
     """Replace the settings of topics, of groups and of this broker."""
     return await alter(
         ctx,

@@ -28,7 +28,9 @@ from kbroker.types import SlotId
 CALL_REPLICAS_MAX = 200
 
 
-def fail(ctx: RequestContext, request: AlterReplicaLogDirsRequest, error: WireError) -> Any:
+def fail(
+    ctx: RequestContext, request: AlterReplicaLogDirsRequest, error: WireError
+) -> AlterReplicaLogDirsResponse:
     """The same error for every partition."""
     return response({(topic, number): int(error.code) for topic, number, _ in asked(request)})
 

@@ -230,7 +230,7 @@ def address(text: str) -> str:
         raise WireError(ErrorCode.INVALID_REQUEST, f"{text[:100]!a} is not a valid IP.") from None
 
 
-def outcome(entry: Any, error: WireError | None) -> Any:
+def outcome(entry: Any, error: WireError | None) -> AlterClientQuotasResponse.EntryData:
     return AlterClientQuotasResponse.EntryData(
         error_code=0 if error is None else int(error.code),
         error_message=None if error is None else error.message,

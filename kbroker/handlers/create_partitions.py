@@ -19,7 +19,9 @@ from kbroker.security.operations import AclOperation, Kind
 DENIED = int(Kind.TOPIC.error), Kind.TOPIC.error.message
 
 
-def fail(ctx: RequestContext, request: CreatePartitionsRequest, error: WireError) -> Any:
+def fail(
+    ctx: RequestContext, request: CreatePartitionsRequest, error: WireError
+) -> CreatePartitionsResponse:
     """The same error for every topic."""
     names = dict.fromkeys(topic.name for topic in request.topics)
     return respond({name: (int(error.code), error.message) for name in names})

@@ -26,7 +26,9 @@ from kbroker.protocol.messages.create_topics import CreateTopicsRequest, CreateT
 from kbroker.security.operations import AclOperation, Kind
 
 
-def fail(ctx: RequestContext, request: CreateTopicsRequest, error: WireError) -> Any:
+def fail(
+    ctx: RequestContext, request: CreateTopicsRequest, error: WireError
+) -> CreateTopicsResponse:
     """The same error for every topic."""
     entry = CreateTopicsResponse.CreatableTopicResult
     names = dict.fromkeys(topic.name for topic in request.topics)
@@ -105,7 +107,7 @@ def topic_result(
     configs: list[Any],
     alike: dict[Any, list[Any]],
     shows_settings: bool,
-) -> Any:
+) -> CreateTopicsResponse.CreatableTopicResult:
     """The response's entry of one topic.
 
     alike: settings by the topic's own ones. A request for thousands of topics has few kinds.

@@ -38,7 +38,9 @@ class Started(NamedTuple):
     call: Pending[LowWatermark]
 
 
-def fail(ctx: RequestContext, request: DeleteRecordsRequest, error: WireError) -> Any:
+def fail(
+    ctx: RequestContext, request: DeleteRecordsRequest, error: WireError
+) -> DeleteRecordsResponse:
     """The same error for every partition."""
     entry = DeleteRecordsResponse.DeleteRecordsTopicResult
     return DeleteRecordsResponse(
@@ -168,7 +170,7 @@ async def take_low_watermark(result: Any, call: Pending[LowWatermark]) -> None:
             result.error_code = partition_error(error)
 
 
-def failed(number: int, error: WireError) -> Any:
+def failed(number: int, error: WireError) -> DeleteRecordsResponse.DeleteRecordsPartitionResult:
     return DeleteRecordsResponse.DeleteRecordsPartitionResult(
         partition_index=number,
         low_watermark=NO_LOW_WATERMARK,

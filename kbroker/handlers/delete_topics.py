@@ -19,7 +19,9 @@ from kbroker.security.operations import AclOperation, Kind
 Topic = tuple[str | None, bytes]
 
 
-def fail(ctx: RequestContext, request: DeleteTopicsRequest, error: WireError) -> Any:
+def fail(
+    ctx: RequestContext, request: DeleteTopicsRequest, error: WireError
+) -> DeleteTopicsResponse:
     """The same error for every topic."""
     return DeleteTopicsResponse(
         responses=[
@@ -124,7 +126,7 @@ def rejection(topic: Topic, count: int) -> str | None:
 
 def entry(
     ctx: RequestContext, name: str | None, topic_id: bytes, code: int, message: str | None
-) -> Any:
+) -> DeleteTopicsResponse.DeletableTopicResult:
     """The response's entry of one topic."""
     # COMPAT: version 3 introduced the specific error code.
     if code == ErrorCode.TOPIC_DELETION_DISABLED and ctx.api_version < 3:

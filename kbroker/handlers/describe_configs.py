@@ -42,7 +42,9 @@ from kbroker.protocol.messages.describe_configs import (
 from kbroker.security.operations import AclOperation, Kind
 
 
-def fail(ctx: RequestContext, request: DescribeConfigsRequest, error: WireError) -> Any:
+def fail(
+    ctx: RequestContext, request: DescribeConfigsRequest, error: WireError
+) -> DescribeConfigsResponse:
     """The same error for every resource."""
     return DescribeConfigsResponse(
         results=[failed(resource, error) for resource in request.resources]
@@ -149,7 +151,9 @@ def settings_of_broker(ctx: RequestContext, name: str, names: set[str] | None) -
     return found + describe_unknown(layers, names)
 
 
-def describe(ctx: RequestContext, request: DescribeConfigsRequest, entry: ConfigEntry) -> Any:
+def describe(
+    ctx: RequestContext, request: DescribeConfigsRequest, entry: ConfigEntry
+) -> DescribeConfigsResponse.DescribeConfigsResourceResult:
     """A config, as in the response."""
     synonym = DescribeConfigsResponse.DescribeConfigsSynonym
     described = DescribeConfigsResponse.DescribeConfigsResourceResult(
@@ -169,7 +173,7 @@ def describe(ctx: RequestContext, request: DescribeConfigsRequest, entry: Config
     return described
 
 
-def failed(resource: Any, error: WireError) -> Any:
+def failed(resource: Any, error: WireError) -> DescribeConfigsResponse.DescribeConfigsResult:
     return DescribeConfigsResponse.DescribeConfigsResult(
         error_code=int(error.code),
         error_message=error.message,

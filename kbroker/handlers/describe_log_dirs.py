@@ -24,7 +24,9 @@ from kbroker.protocol.messages.describe_log_dirs import (
 from kbroker.security.operations import AclOperation, Kind
 
 
-def fail(ctx: RequestContext, request: DescribeLogDirsRequest, error: WireError) -> Any:
+def fail(
+    ctx: RequestContext, request: DescribeLogDirsRequest, error: WireError
+) -> DescribeLogDirsResponse:
     """An error without a directory; versions before 3 have no field for it."""
     if ctx.api_version < 3:
         if error.code == Kind.CLUSTER.error:
@@ -79,7 +81,7 @@ def replicas_of(request: DescribeLogDirsRequest) -> ReplicasToDescribe:
     return ReplicasToDescribe(topics)
 
 
-def directory(described: LogDirDescription) -> Any:
+def directory(described: LogDirDescription) -> DescribeLogDirsResponse.DescribeLogDirsResult:
     return DescribeLogDirsResponse.DescribeLogDirsResult(
         log_dir=described.path,
         total_bytes=described.total_bytes,
@@ -88,7 +90,7 @@ def directory(described: LogDirDescription) -> Any:
     )
 
 
-def partition(entry: ReplicaSize) -> Any:
+def partition(entry: ReplicaSize) -> DescribeLogDirsResponse.DescribeLogDirsPartition:
     return DescribeLogDirsResponse.DescribeLogDirsPartition(
         partition_index=entry.partition,
         partition_size=entry.size,

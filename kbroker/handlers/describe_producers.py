@@ -27,7 +27,9 @@ from kbroker.security.operations import AclOperation, Kind
 CALL_PARTITIONS_MAX = 10
 
 
-def fail(ctx: RequestContext, request: DescribeProducersRequest, error: WireError) -> Any:
+def fail(
+    ctx: RequestContext, request: DescribeProducersRequest, error: WireError
+) -> DescribeProducersResponse:
     """The same error for every partition."""
     entry = DescribeProducersResponse.TopicResponse
     return DescribeProducersResponse(
@@ -113,7 +115,7 @@ async def partition_result(number: int, asked: Pending[KnownProducers] | WireErr
     )
 
 
-def failed(number: int, error: WireError) -> Any:
+def failed(number: int, error: WireError) -> DescribeProducersResponse.PartitionResponse:
     return DescribeProducersResponse.PartitionResponse(
         partition_index=number, error_code=partition_error(error), error_message=error.message
     )

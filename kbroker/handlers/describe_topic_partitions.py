@@ -4,8 +4,6 @@ at a time; the cursor of a response says where the next request continues.
 
 from __future__ import annotations
 
-from typing import Any
-
 from kbroker.cluster.control_requests import NO_LEADER
 from kbroker.cluster.image import TopicImage
 from kbroker.controller.state.topics import check_name
@@ -21,7 +19,9 @@ from kbroker.protocol.messages.describe_topic_partitions import (
 from kbroker.security.operations import AclOperation, Kind
 
 
-def fail(ctx: RequestContext, request: DescribeTopicPartitionsRequest, error: WireError) -> Any:
+def fail(
+    ctx: RequestContext, request: DescribeTopicPartitionsRequest, error: WireError
+) -> DescribeTopicPartitionsResponse:
     """The same error for every requested topic; without a topic there is no field for it."""
     if not request.topics:
         raise error
@@ -86,11 +86,13 @@ def unknown_code(name: str) -> int:
     return int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def cursor_at(name: str, partition: int) -> Any:
+def cursor_at(name: str, partition: int) -> DescribeTopicPartitionsResponse.Cursor:
     return DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=partition)
 
 
-def describe(ctx: RequestContext, topic: TopicImage, first: int, room: int) -> Any:
+def describe(
+    ctx: RequestContext, topic: TopicImage, first: int, room: int
+) -> DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:
     """A topic with up to ``room`` partitions from ``first`` on."""
     brokers = ctx.image.brokers
     entry = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition
@@ -118,7 +120,9 @@ def describe(ctx: RequestContext, topic: TopicImage, first: int, room: int) -> A
     )
 
 
-def failed(name: str, code: int) -> Any:
+def failed(
+    name: str, code: int
+) -> DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(
         name=name, error_code=code
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import CALL_MARGIN_MS, CHANGE_MIN_MS, RequestContext
 from kbroker.handlers.registry import api
@@ -16,7 +14,9 @@ from kbroker.security.operations import AclOperation
 PREFERRED, UNCLEAN = 0, 1
 
 
-def fail(ctx: RequestContext, request: ElectLeadersRequest, error: WireError) -> Any:
+def fail(
+    ctx: RequestContext, request: ElectLeadersRequest, error: WireError
+) -> ElectLeadersResponse:
     """The same error for every partition, and at the top in versions that have it there."""
     cls = ElectLeadersResponse
     code = int(error.code)

@@ -61,7 +61,7 @@ def show_operations(ctx: RequestContext, rows: list[Any], include: bool) -> None
                 row.authorized_operations = ctx.access.operations(Kind.GROUP, row.group_id)
 
 
-def group_failed(group_id: str, error: WireError) -> Any:
+def group_failed(group_id: str, error: WireError) -> DescribeGroupsResponse.DescribedGroup:
     return DescribeGroupsResponse.DescribedGroup(group_id=group_id, error_code=int(error.code))
 
 

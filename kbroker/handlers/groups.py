@@ -19,6 +19,7 @@ from kbroker.handlers.support.coordinated import ask, decode_response, forward, 
 from kbroker.handlers.support.requirements import Requirement, each, on_group, on_transaction
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey
+from kbroker.protocol.message import Message
 from kbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kbroker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kbroker.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
@@ -77,7 +78,7 @@ async def hand_to_group(ctx: RequestContext, request: Any) -> bytes:
 @api(
     ApiKey.LEAVE_GROUP, versions=ApiKey.LEAVE_GROUP.versions, authorize=on_group(AclOperation.READ)
 )
-async def handle_leave_group(ctx: RequestContext, request: LeaveGroupRequest) -> Any:
+async def handle_leave_group(ctx: RequestContext, request: LeaveGroupRequest) -> Message | bytes:
     """Forward it, many members a part at a time; a part that fails ends it."""
     members = request.members
     if len(members) <= CALL_MEMBERS_MAX:
@@ -87,7 +88,9 @@ async def handle_leave_group(ctx: RequestContext, request: LeaveGroupRequest) ->
     for first in range(0, len(members), CALL_MEMBERS_MAX):
         request.members = members[first : first + CALL_MEMBERS_MAX]
         body = codec.encode(request, ctx.api_version)
-        part = decode_response(ctx, await ask(ctx, OFFSETS_TOPIC, partition, body))
+        part: LeaveGroupResponse = decode_response(
+            ctx, await ask(ctx, OFFSETS_TOPIC, partition, body)
+        )
         if part.error_code:
             return part
         response.members += part.members
@@ -152,7 +155,9 @@ def failed_offsets(ctx: RequestContext, topic: Any, error: WireError) -> Any:
         each(AclOperation.READ, Kind.TOPIC),
     ),
 )
-async def handle_txn_offset_commit(ctx: RequestContext, request: TxnOffsetCommitRequest) -> Any:
+async def handle_txn_offset_commit(
+    ctx: RequestContext, request: TxnOffsetCommitRequest
+) -> Message | bytes:
     """Forward the offsets that the client may commit."""
     error = WireError(Kind.TOPIC.error)
     return await forward_allowed(
@@ -184,7 +189,9 @@ def failed_deletion(topic: Any) -> Any:
     versions=ApiKey.OFFSET_DELETE.versions,
     authorize=(on_group(AclOperation.DELETE), each(AclOperation.READ, Kind.TOPIC)),
 )
-async def handle_offset_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> Any:
+async def handle_offset_delete(
+    ctx: RequestContext, request: OffsetDeleteRequest
+) -> Message | bytes:
     """Forward the offsets that the client may delete."""
     key = checked(request.group_id)
     return await forward_allowed(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kbroker.config.dynamic import AlterOp
 from kbroker.errors import WireError
 from kbroker.handlers.context import RequestContext
@@ -26,7 +24,9 @@ from kbroker.protocol.messages.incremental_alter_configs import (
 )
 
 
-def fail(ctx: RequestContext, request: IncrementalAlterConfigsRequest, error: WireError) -> Any:
+def fail(
+    ctx: RequestContext, request: IncrementalAlterConfigsRequest, error: WireError
+) -> IncrementalAlterConfigsResponse:
     """The same error for every resource."""
     return all_failed(IncrementalAlterConfigsResponse, request, error)
 
@@ -34,7 +34,7 @@ def fail(ctx: RequestContext, request: IncrementalAlterConfigsRequest, error: Wi
 @api(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1), fail=fail, authorize=REQUIREMENTS)
 async def handle_incremental_alter_configs(
     ctx: RequestContext, request: IncrementalAlterConfigsRequest
-) -> Any:
+) -> IncrementalAlterConfigsResponse:
     """Change settings of topics, of groups and of this broker."""
     return await alter(
         ctx,

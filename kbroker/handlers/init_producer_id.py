@@ -6,8 +6,6 @@ An idempotent producer gets a new id with epoch 0 every time, even when it names
 
 from __future__ import annotations
 
-from typing import Any
-
 from kbroker.coordinator.partitioner import TRANSACTIONS_TOPIC
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
@@ -41,7 +39,9 @@ def fail(
         each(AclOperation.WRITE, Kind.TOPIC),
     ),
 )
-async def handle_init_producer_id(ctx: RequestContext, request: InitProducerIdRequest) -> Any:
+async def handle_init_producer_id(
+    ctx: RequestContext, request: InitProducerIdRequest
+) -> InitProducerIdResponse | bytes:
     """Assign a producer id; one with a transactional id is assigned by its coordinator."""
     has_id = request.producer_id != NO_PRODUCER_ID
     if request.transactional_id == "" or has_id != (request.producer_epoch != NO_EPOCH):

@@ -262,7 +262,7 @@ def found(offset: int, leader_epoch: int) -> FoundOffset:
     return FoundOffset(offset, NO_TIMESTAMP, leader_epoch)
 
 
-def failed(number: int, error: WireError) -> Any:
+def failed(number: int, error: WireError) -> ListOffsetsResponse.ListOffsetsPartitionResponse:
     return ListOffsetsResponse.ListOffsetsPartitionResponse(
         partition_index=number, error_code=partition_error(error)
     )

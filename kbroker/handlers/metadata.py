@@ -242,7 +242,9 @@ def find(
     return topic or failed_topic(ctx, code, name, entry.topic_id)
 
 
-def failed_topic(ctx: RequestContext, code: int, name: str | None, topic_id: bytes) -> Any:
+def failed_topic(
+    ctx: RequestContext, code: int, name: str | None, topic_id: bytes
+) -> MetadataResponse.MetadataResponseTopic:
     if name is None and ctx.api_version < 12:
         name = ""
     return MetadataResponse.MetadataResponseTopic(
@@ -267,7 +269,9 @@ def with_brokers(ctx: RequestContext) -> MetadataResponse:
     )
 
 
-def describe(ctx: RequestContext, topic: TopicImage, reachable: frozenset[int]) -> Any:
+def describe(
+    ctx: RequestContext, topic: TopicImage, reachable: frozenset[int]
+) -> MetadataResponse.MetadataResponseTopic:
     """A topic with all its partitions."""
     entry = MetadataResponse.MetadataResponsePartition
     return MetadataResponse.MetadataResponseTopic(

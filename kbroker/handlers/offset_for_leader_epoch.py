@@ -29,7 +29,9 @@ UNKNOWN = EpochEnd(-1, -1)
 Asked = Pending[EpochEnd] | EpochEnd | WireError
 
 
-def fail(ctx: RequestContext, request: OffsetForLeaderEpochRequest, error: WireError) -> Any:
+def fail(
+    ctx: RequestContext, request: OffsetForLeaderEpochRequest, error: WireError
+) -> OffsetForLeaderEpochResponse:
     """The same error for every partition."""
     entry = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
     return OffsetForLeaderEpochResponse(
@@ -122,7 +124,7 @@ async def partition_result(partition: Any, asked: Asked) -> Any:
     )
 
 
-def failed(number: int, error: WireError) -> Any:
+def failed(number: int, error: WireError) -> OffsetForLeaderEpochResponse.EpochEndOffset:
     return OffsetForLeaderEpochResponse.EpochEndOffset(
         partition=number, error_code=partition_error(error)
     )

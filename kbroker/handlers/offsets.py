@@ -26,6 +26,7 @@ from kbroker.handlers.support.requirements import Requirement, each, on_group
 from kbroker.handlers.support.stored_offsets import commit_stored, fetch_stored
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey
+from kbroker.protocol.message import Message
 from kbroker.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kbroker.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from kbroker.security.access import EVERYTHING
@@ -48,7 +49,9 @@ def commit_failed(
         each(AclOperation.READ, Kind.TOPIC),
     ),
 )
-async def handle_offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Any:
+async def handle_offset_commit(
+    ctx: RequestContext, request: OffsetCommitRequest
+) -> Message | bytes:
     """Forward the commit to its group's coordinator; an empty group id is valid, as in Kafka."""
     if ctx.api_version == 0:
         return await commit_stored(ctx, request)
@@ -85,7 +88,9 @@ def fetch_failed(
         each(AclOperation.DESCRIBE, Kind.TOPIC),
     ),
 )
-async def handle_offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> Any:
+async def handle_offset_fetch(
+    ctx: RequestContext, request: OffsetFetchRequest
+) -> OffsetFetchResponse | bytes:
     """Ask the coordinator of each group; INVALID_REQUEST for a group that was named before."""
     if ctx.api_version == 0:
         return await fetch_stored(ctx, request)

@@ -18,6 +18,7 @@ from kbroker.handlers.support.coordinated import ask_all, forward, split
 from kbroker.handlers.support.requirements import Requirement, Requirements, each
 from kbroker.handlers.support.stored_offsets import exists
 from kbroker.protocol.api import ApiKey
+from kbroker.protocol.message import Message
 from kbroker.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -53,7 +54,9 @@ def failed_topics(topics: Any, error: WireError) -> list[Any]:
     return [failed_topic(topic, lambda partition: error.code) for topic in topics]
 
 
-def failed_topic(topic: Any, code_of: Callable[[int], ErrorCode]) -> Any:
+def failed_topic(
+    topic: Any, code_of: Callable[[int], ErrorCode]
+) -> AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult:
     """The entry of a topic with a code for each partition."""
     partition = AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
     return AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult(
@@ -90,7 +93,7 @@ def add_failed(
 )
 async def handle_add_partitions_to_txn(
     ctx: RequestContext, request: AddPartitionsToTxnRequest
-) -> Any:
+) -> Message | bytes:
     """Ask the coordinator of each transaction."""
     if ctx.api_version < 4:
         return await add_allowed(ctx, request)
@@ -106,7 +109,7 @@ async def handle_add_partitions_to_txn(
     return AddPartitionsToTxnResponse(results_by_transaction=rows)
 
 
-async def add_allowed(ctx: RequestContext, request: AddPartitionsToTxnRequest) -> Any:
+async def add_allowed(ctx: RequestContext, request: AddPartitionsToTxnRequest) -> Message | bytes:
     """Up to version 3. All partitions of a request are added, or none."""
     topics = request.v3_and_below_topics
     _, denied = divide(ctx, AclOperation.WRITE, topics)

@@ -5,8 +5,6 @@ A transaction coordinator ends transactions in partitions that this broker leads
 
 from __future__ import annotations
 
-from typing import Any
-
 from kbroker.errors import WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
@@ -19,7 +17,9 @@ from kbroker.protocol.messages.write_txn_markers import (
 from kbroker.security.operations import AclOperation, Kind
 
 
-def fail(ctx: RequestContext, request: WriteTxnMarkersRequest, error: WireError) -> Any:
+def fail(
+    ctx: RequestContext, request: WriteTxnMarkersRequest, error: WireError
+) -> WriteTxnMarkersResponse:
     """The same error for every partition."""
     result = WriteTxnMarkersResponse.WritableTxnMarkerResult
     topic_result = WriteTxnMarkersResponse.WritableTxnMarkerTopicResult

@@ -9,6 +9,7 @@ from kbroker.handlers.context import RequestContext
 from kbroker.handlers.support.coordinated import ask, decode_response, forward, partition_of
 from kbroker.protocol import codec
 from kbroker.protocol.api import response_class
+from kbroker.protocol.message import Message
 from kbroker.protocol.primitives import NO_UUID
 from kbroker.security.operations import AclOperation, Kind
 
@@ -54,7 +55,7 @@ async def forward_allowed(
     request: Any,
     operation: AclOperation,
     denied_row: Callable[[Any], Any],
-) -> Any:
+) -> Message | bytes:
     """Hand a request on to the coordinator of ``key``, with its ``topics`` that are allowed.
 
     denied_row: the response's entry for one that is not. If there are none, the request is
@@ -70,4 +71,5 @@ async def forward_allowed(
         partition = partition_of(ctx, coordinators, key)
         response = decode_response(ctx, await ask(ctx, coordinators, partition, body))
     response.topics += [denied_row(topic) for topic in denied]
-    return response
+    whole: Message = response
+    return whole

@@ -22,11 +22,17 @@ from kbroker.handlers.support.config_resources import (
 from kbroker.handlers.support.config_resources import unsupported as unsupported_type
 from kbroker.handlers.support.requirements import each
 from kbroker.ipc.calls import ConfigResult, Operation
-from kbroker.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from kbroker.protocol.messages.alter_configs import AlterConfigsResponse
+from kbroker.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from kbroker.security.operations import AclOperation, Kind
 
 Q = TypeVar("Q")
 R = TypeVar("R")
+# The response of either API.
+M = TypeVar("M", AlterConfigsResponse, IncrementalAlterConfigsResponse)
 
 REQUIREMENTS = tuple(
     each(AclOperation.ALTER_CONFIGS, kind) for kind in (Kind.TOPIC, Kind.CLUSTER, Kind.GROUP)
@@ -38,11 +44,11 @@ CALL_RESOURCES_MAX = 100
 async def alter(
     ctx: RequestContext,
     request: Any,
-    response: type,
+    response: type[M],
     operation: Operation[Q, list[ConfigResult]],
     asked: Callable[[list[R], bool], Q],
     wanted: Callable[[Any], R],
-) -> Any:
+) -> M:
     """Alter configs through the controller; returns a ``response`` with an entry for each resource.
 
     asked: the operation's request for some resources, which may be to validate only. wanted: the
@@ -95,7 +101,7 @@ async def alter_levels(ctx: RequestContext, request: Any, resource: Any) -> None
     await alter_loggers(ctx, resource.configs, request.validate_only)
 
 
-def all_failed(response: type, request: Any, error: WireError) -> Any:
+def all_failed(response: type[M], request: Any, error: WireError) -> M:
     """A ``response`` with the same error for every resource."""
     return response(responses=[_failed(response, r, error) for r in request.resources])
 

@@ -17,7 +17,7 @@ def size(config: BrokerConfig) -> int:
     text: str = config["log.segment.bytes"]
     config.is_set("log.segment.byte")
     config.of_listener("PLAINTEXT")["ssl.client.auth"]
-    return config["log.segment.bites"]
+    return int(config["log.segment.bites"])
 """
 
 
