@@ -26,8 +26,12 @@ COMMANDS = Path(sys.executable).parent
 
 
 @contextmanager
-def command(program: Program, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """One of ours, which runs until the program is stopped, and must not end before."""
+def command(
+    program: Program, *arguments: str, ends: tuple[int, ...] = ()
+) -> Iterator[subprocess.Popen[bytes]]:
+    """One of ours, which runs until the program is stopped, and must not end before. ends: the exit
+    codes with which it may, to be started again.
+    """
     program.directory.mkdir(exist_ok=True)
     log = program.directory / "log"
     with log.open("wb") as file:
@@ -40,7 +44,7 @@ def command(program: Program, *arguments: str) -> Iterator[subprocess.Popen[byte
     program.works_in = began.pid
     try:
         yield began
-        if began.poll() is not None:
+        if began.poll() not in (None, *ends):
             said = log.read_text(errors="replace")[-600:]
             program.told.tell("broke", error=f"{arguments[0]} ended: {began.returncode}: {said}")
     finally:
@@ -52,7 +56,7 @@ def command(program: Program, *arguments: str) -> Iterator[subprocess.Popen[byte
             began.wait()
             program.told.tell("hangs", call=f"the end of {arguments[0]}")
         else:
-            if code not in _ENDS:
+            if code not in (*_ENDS, *ends):
                 program.told.tell("broke", error=f"{arguments[0]} ended with {code}")
 
 
@@ -156,13 +160,15 @@ def load(program: Program) -> None:
     directory = program.directory / "lake"
     directory.mkdir(parents=True, exist_ok=True)
     files = Files(program, directory)
-    with command(
-        program, "kbroker-load", "run", "--follow", "--follow-seconds", "1", "--master", "none",
+    arguments = (
+        "kbroker-load", "run", "--follow", "--follow-seconds", "1", "--master", "none",
         "--bootstrap", program.bootstrap, "--topics", program.topic, "--dest", str(directory),
         "--client-setting", "request.timeout.ms=4000",
-    ) as process:  # fmt: skip
-        while program.pause(LOOK_S) and process.poll() is None:
-            files.tell()
+    )  # fmt: skip
+    while not program.stopped:  # as a service manager does, when brokers were away for a minute
+        with command(program, *arguments, ends=(1,)) as process:
+            while program.pause(LOOK_S) and process.poll() is None:
+                files.tell()
     files.tell()
     files.check()
 
