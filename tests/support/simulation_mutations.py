@@ -212,16 +212,6 @@ CONSUMERS = [
         "was returned twice",
     ),
     Mutation(
-        "(a) the position stays before a marker",
-        [
-            Edit(
-                CONSUMER + "collector:Collector._ended",
-                "part.position = max(part.position, found.next_offset)",
-                "pass",
-            )
-        ],
-    ),
-    Mutation(
         "(b) a reset goes to the end",
         [Edit(CONSUMER + "positions:Positions._reset", "part.reset = EARLIEST", "part.reset = -1")],
     ),
@@ -245,26 +235,6 @@ CONSUMERS = [
             )
         ],
         "Record(",
-    ),
-    Mutation(
-        "(e) what was assigned before is not acknowledged again",
-        [
-            Edit(
-                CONSUMER + "consumer_member:ConsumerMember._beat",
-                "self._told != self._assignment",
-                "self.__dict__.get('_was') != self._owned",
-            ),
-            Edit(
-                CONSUMER + "consumer_member:ConsumerMember._heartbeat",
-                "self._told != self._assignment",
-                "self.__dict__.get('_was') != self._owned",
-            ),
-            Edit(
-                CONSUMER + "consumer_member:ConsumerMember._accepted",
-                "self._told = self._told if told is None else told",
-                "self._was = self._was if told is None else self._owned",
-            ),
-        ],
     ),
 ]
 PRODUCERS = [
