@@ -99,7 +99,7 @@ def mirror(program: Program) -> None:
     """``kbroker mirror``, from the brokers that are harmed."""
     _copy(
         program, program.side, "kbroker", "mirror", program.topic, "-b", program.bootstrap,
-        "--to", program.side, "--group", program.group, "--keep-partitions", "--report", "1",
+        "--to", program.side, "--group", program.group, "--keep-partitions", "--report", "10",
     )  # fmt: skip
 
 
