@@ -58,7 +58,13 @@ CONSUMERS = [
     ),
     Mutation(
         "(a) a late answer to a fetch is taken although the position has moved",
-        [Edit(CONSUMER + "fetcher:_Asked.holds", "self.part.version == self.version and", "")],
+        [
+            Edit(
+                CONSUMER + "fetcher:_Asked.holds",
+                "self.part.version == self.version and self.part.fetch_offset == self.offset",
+                "True",
+            )
+        ],
     ),
     Mutation(
         "(b) reading begins behind the committed offset",
@@ -142,8 +148,8 @@ CONSUMERS = [
         [
             Edit(
                 CONSUMER + "fetcher:Fetcher._rejected",
-                "part.retry_at = now + self._backoff_s\n        part.preferred",
-                "part.retry_at = float('inf')\n        part.preferred",
+                "if code in _MOVED:\n        part.retry_at = now + self._backoff_s",
+                "if code in _MOVED:\n        part.retry_at = float('inf')",
             )
         ],
     ),
