@@ -56,7 +56,7 @@ from kbroker.handlers.registry import announced  # noqa: E402
 from kbroker.metrics.catalog import API_WIDTH, METRICS  # noqa: E402
 from kbroker.protocol.api import ApiKey  # noqa: E402
 from perf import results_pages  # noqa: E402
-from tools import layout_sources, message_stubs  # noqa: E402
+from tools import kafka_tool_files, layout_sources, message_stubs  # noqa: E402
 from tools.command_line_page import command_line  # noqa: E402
 
 # All settings of clients, by name.
@@ -544,6 +544,7 @@ DOCUMENTS: tuple[tuple[str, Callable[[], str]], ...] = (
         ),
     ),
     ("perf/figures.md", results_pages.figures_page),
+    ("pyproject.toml", kafka_tool_files.project),
     ("README.md", with_tables("README.md", figures=results_pages.five_figures)),
     *message_stubs.documents(ROOT),
 )
@@ -566,6 +567,9 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
             print(f"wrote {name}")
+    for name in kafka_tool_files.stale_links(root, mend=not check):
+        stale += 1
+        print(f"bin/{name} is stale; run tools/gen_docs.py" if check else f"wrote bin/{name}")
     return 1 if check and stale else 0
 
 

@@ -1,7 +1,7 @@
 """The tools by name, and the one entry point of all of them.
 
-A tool is added here, in ``[project.scripts]`` of pyproject.toml and as a link in bin/: a test
-compares the three.
+A tool is added here, and in docs/kafka-tools.md, where a test asks for it: ``make docs`` writes its
+line in ``[project.scripts]`` of pyproject.toml and its link in bin/.
 """
 
 from __future__ import annotations

@@ -106,6 +106,17 @@ def test_indexes_are_compared_with_their_log(tmp_path, dump):
     assert f"Found timestamp mismatch in :{times}" in errors
 
 
+def test_indexed_batch_that_is_larger_than_allowed_is_an_error(tmp_path, dump):
+    """As in Kafka, whose tool reads so many bytes where an entry of an index points to."""
+    directory = make_partition(tmp_path)
+    index = directory / f"{FIRST}.index"
+
+    code, _, errors = dump("--files", index, "--verify-index-only", "--max-message-size", "10")
+
+    assert code == 1
+    assert "has no batch of at most 10 bytes at position" in errors
+
+
 def test_gaps_and_unknown_files_are_named(tmp_path, dump):
     path = tmp_path / f"{FIRST}.log"
     path.write_bytes(legacy_message(1, 0, b"a") + legacy_message(1, 5, b"b"))

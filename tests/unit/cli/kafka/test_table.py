@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
 import tomllib
@@ -27,6 +28,12 @@ def test_every_tool_is_a_link_and_an_installed_command():
     installed = {name for name, target in scripts.items() if target.endswith(":kafka_tool")}
 
     assert links == installed == set(table.TOOLS)
+
+
+def test_every_tool_has_a_row_on_its_page():
+    page = (ROOT / "docs" / "kafka-tools.md").read_text(encoding="utf-8")
+
+    assert sorted(re.findall(r"^\| `([a-z0-9-]+)` \|", page, re.M)) == sorted(table.TOOLS)
 
 
 def tool_of(name: str):
