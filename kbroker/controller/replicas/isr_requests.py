@@ -57,6 +57,9 @@ class IsrRequests:
         if broker is None or broker.epoch != broker_epoch:
             text = f"Broker {broker_id} is not registered with epoch {broker_epoch}."
             raise WireError(ErrorCode.STALE_BROKER_EPOCH, text)
+        ahead = [one.key for one in wanted if self._is_ahead(broker_id, one)]
+        if ahead:
+            await self._writes.reread(ahead)
         errors: dict[PartitionKey, ErrorCode] = {}
         asked = {one.key: one for one in wanted}
 
@@ -79,6 +82,20 @@ class IsrRequests:
         if leaving:
             self._renew_later(broker_id, leaving)
         return [self._result(one, errors, one.key in written) for one in wanted]
+
+    def _is_ahead(self, broker_id: int, one: WantedIsr) -> bool:
+        """Whether the leader knows a newer state than this controller.
+
+        It has written that itself, as no response of the controller arrived, and its report comes
+        later. By the older state the request would be answered as a retry, and nothing be written,
+        or rejected for a new leader epoch, of which the leader may not hear.
+        """
+        present = self._state.partition(one.key)
+        return (
+            present is not None
+            and (present.leader, present.leader_epoch) == (broker_id, one.leader_epoch)
+            and present.partition_epoch < one.partition_epoch
+        )
 
     def _error_of(self, broker_id: int, one: WantedIsr, present: PartitionState) -> ErrorCode:
         if present.leader != broker_id or one.leader_epoch != present.leader_epoch:

@@ -112,6 +112,39 @@ def test_impossible_change_is_refused_and_the_leader_is_told_what_holds(
     assert cluster.leaders(0) == {KEY: (0, [0, 1], False)}
 
 
+def write_as_leader(cluster: Controlled, isr: list[int]) -> None:
+    """As that of partition 0 does when the controller does not respond."""
+    document = paths.encode_partition_state(0, 3, isr, 5)
+    cluster.apply(Operation("set", paths.partition_state(*KEY), document))
+
+
+def test_change_after_one_that_the_leader_has_written_keeps_the_leader_epoch(
+    cluster: Controlled,
+) -> None:
+    """A new one would not reach a leader that does not hear the controller: it would wait for that,
+    and a follower that is gone stay in sync for it.
+    """
+    write_as_leader(cluster, [0])
+    (response,) = alter(cluster, WantedIsr("t", 0, 3, [0, 2], 1))
+    assert response.error is ErrorCode.NONE
+    assert response.state is not None
+    assert (response.state.isr, response.state.partition_epoch) == ([0, 2], 2)
+    cluster.settle()
+    assert cluster.stored() == (0, 3, [0, 2])
+
+
+def test_change_back_to_what_the_controller_still_knows_is_written(cluster: Controlled) -> None:
+    """It is no retry: the leader has written something else in between. Unwritten, broker 2 could
+    be elected without what the leader acknowledges from then on.
+    """
+    write_as_leader(cluster, [0, 1, 2])
+    (response,) = alter(cluster, WantedIsr("t", 0, 3, [0, 1], 1))
+    assert response.error is ErrorCode.NONE
+    assert response.state is not None
+    assert (response.state.isr, response.state.partition_epoch) == ([0, 1], 2)
+    assert cluster.stored() == (0, 3, [0, 1])
+
+
 def test_broker_that_is_gone_does_not_come_back_in_sync_by_a_late_request(
     cluster: Controlled,
 ) -> None:
