@@ -265,8 +265,8 @@ PRODUCERS = [
         [
             Edit(
                 PRODUCER + "sender:Sender._take_row",
-                "error.code in _OUT_OF_STEP",
-                "error.code in (*_OUT_OF_STEP, ErrorCode.REQUEST_TIMED_OUT)",
+                "error.code in OUT_OF_STEP",
+                "error.code in (*OUT_OF_STEP, ErrorCode.REQUEST_TIMED_OUT)",
             )
         ],
         "twice in the log",
