@@ -42,6 +42,7 @@ class Writer:
         self._acked: deque[tuple[int, int, int]] = deque()
         self._failed: deque[tuple[int, int, str]] = deque()
         self._waiting: deque[tuple[list[Row], Any]] = deque()  # what send_many has returned
+        self._cancelled: set[Row] = set()  # whose send was cancelled: nobody knows of them
         self._steps = 0
         self.handle = self._made()
 
@@ -100,7 +101,9 @@ class Writer:
             if handle.cancels:
                 # Whether it is sent nobody knows, so it counts neither as acknowledged nor as open.
                 found = handle.cancelled("send", *arguments, partition=row[0])
-                if found is not None:
+                if found is None:
+                    self._cancelled.add(row)
+                else:
                     found.add_done_callback(lambda future: future.cancelled() or future.exception())
                 continue
             self._count(1)
@@ -267,7 +270,8 @@ class TransactionWriter(Writer):
                     self._replace()
         else:
             self._replace()
-        self.told.tell("transaction", rows=rows, outcome=outcome)
+        sent = [row for row in rows if row not in self._cancelled]
+        self.told.tell("transaction", rows=sent, outcome=outcome)
 
     def _transact_cancelled(self, handle: AsyncHandle) -> None:
         """A block of ``transaction`` that is cancelled somewhere; the next one begins after it."""
