@@ -157,7 +157,7 @@ class Writer:
         if error is None:
             self._acked.append((*row, offset))
         else:
-            self._failed.append((*row, f"{type(error).__name__}: {error}"[:200]))
+            self._failed.append((*row, f"{type(error).__name__}: {error}"[:500]))
 
     def tell_ended(self) -> None:
         self._take_ended()
