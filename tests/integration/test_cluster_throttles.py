@@ -155,4 +155,4 @@ def test_reassignment_keeps_its_rate(side: str) -> None:
         done = time.monotonic()
         copied = copied_bytes(cluster, topic)
     assert copied < 1.1 * rate * (done - asked)
-    assert copied > 0.7 * rate * (done - begun)
+    assert copied > 0.5 * rate * (done - begun)
