@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+import psutil
+
 TESTS = Path(__file__).resolve().parents[2]
 EXIT_S = 90.0
 DUMP_S = 1.0
@@ -84,6 +86,9 @@ class Running:
         """Where its threads were."""
         self._process.send_signal(signal.SIGUSR1)
         time.sleep(DUMP_S)
+        with suppress(psutil.NoSuchProcess):
+            for child in psutil.Process(self._process.pid).children(recursive=True):
+                child.kill()  # a command, or a JVM, which would go on alone
         self._process.kill()
         self._process.wait()
         return self.errors()[-6000:]
