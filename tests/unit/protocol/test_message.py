@@ -39,7 +39,7 @@ def test_unknown_names_are_rejected():
         MetadataRequest(topic="x")
     with pytest.raises(AttributeError, match="topic"):
         MetadataRequest().topic = "x"
-    with pytest.raises(AttributeError, match="no field topic"):
+    with pytest.raises(AttributeError, match="no attribute 'topic'"):
         print(MetadataRequest().topic)
     with pytest.raises(AttributeError, match="no struct Topic"):
         print(MetadataRequest.Topic)
