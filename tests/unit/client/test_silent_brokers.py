@@ -263,7 +263,7 @@ def test_a_call_behind_another_one_tells_what_that_waits_for(pair, cluster):
     inbox = Inbox()
     lane = Lane("lane", cluster, inbox)
     first = lane.run(lambda cluster, seconds: heartbeat(cluster, seconds), "a heartbeat", 10.0)
-    second = lane.run(lambda cluster, seconds: None, "it", 0.01)
+    second = lane.run(lambda cluster, seconds: None, "it", 1e-9)
 
     wait_until(lambda: "127.0.0.1" in second.doing(), 10, "it is asked")
     assert second.doing().startswith("a heartbeat, asked of 127.0.0.1:")
