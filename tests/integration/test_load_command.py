@@ -469,7 +469,8 @@ def test_following_load_that_is_stopped_says_so_and_keeps_what_is_committed(
     where = ["--bootstrap", kbroker_broker.bootstrap, "--topics", topic, "--dest", str(tmp_path)]
     program = "import sys; from kbroker.commands import load; sys.exit(load())"
     process = subprocess.Popen(
-        [sys.executable, "-c", program, "run", *where, "--master", "none", "--follow"],
+        [*(sys.executable, "-X", "faulthandler", "-c", program), "run", *where]
+        + ["--master", "none", "--follow"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -477,7 +478,11 @@ def test_following_load_that_is_stopped_says_so_and_keeps_what_is_committed(
     assert process.stdout is not None and process.stdout.readline().startswith("commit 1 ")
 
     process.send_signal(number)
-    _, said = process.communicate(timeout=60)
+    try:
+        _, said = process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)  # faulthandler writes where each thread stands
+        pytest.fail(process.communicate()[1])
 
     assert process.returncode == code
     assert said == "kbroker-load: stopped; everything that was committed is complete\n"
