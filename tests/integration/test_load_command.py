@@ -468,9 +468,9 @@ def test_following_load_that_is_stopped_says_so_and_keeps_what_is_committed(
     produce(kbroker_broker.bootstrap, topic, [50])
     where = ["--bootstrap", kbroker_broker.bootstrap, "--topics", topic, "--dest", str(tmp_path)]
     program = "import sys; from kbroker.commands import load; sys.exit(load())"
+    python = [sys.executable, "-X", "faulthandler", "-c", program]
     process = subprocess.Popen(
-        [*(sys.executable, "-X", "faulthandler", "-c", program), "run", *where]
-        + ["--master", "none", "--follow"],
+        [*python, "run", *where, "--master", "none", "--follow"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
