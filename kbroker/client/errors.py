@@ -26,6 +26,11 @@ class ClientError(Exception):
         return self.code.name if self.code is not None else type(self).__name__
 
 
+def as_error(error: BaseException) -> Exception:
+    """For whoever waits for what a worker thread does: itself, or ``as_client_error``."""
+    return error if isinstance(error, Exception) else as_client_error(error)
+
+
 def as_client_error(error: BaseException) -> ClientError:
     """What ended a call in a worker thread, for whoever waits for its result: sys.exit() of a
     user's code, for instance, ends no thread.

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from kbroker._ext.client.consumer_record import ConsumerRecord
 from kbroker._ext.client.record_reader import RecordColumns
+from kbroker.client.aio.futures import retrieved
 from kbroker.client.consumer.kafka_consumer import KafkaConsumer, OffsetAndTimestamp
 from kbroker.client.consumer.membership import LISTENED
 from kbroker.client.consumer.partitions import OffsetAndMetadata, TopicPartition
@@ -114,12 +115,6 @@ class _Work:
                 self._consumer.keep(self._result)
 
 
-def _retrieved(ended: asyncio.Future[Any]) -> None:
-    """The error of a call that was cancelled is nobody's."""
-    if not ended.cancelled():
-        ended.exception()
-
-
 class AsyncKafkaConsumer:
     """``KafkaConsumer`` (its settings, results and errors), with calls that are awaited.
 
@@ -182,11 +177,11 @@ class AsyncKafkaConsumer:
             try:
                 return await asyncio.shield(ended)
             except asyncio.CancelledError:
-                ended.add_done_callback(_retrieved)
+                ended.add_done_callback(retrieved)
                 if work.abandon():
                     # Nobody has what it returned: keep that, before any later call is begun.
                     self._last = loop.run_in_executor(self._thread, work.undo)
-                    self._last.add_done_callback(_retrieved)
+                    self._last.add_done_callback(retrieved)
                 raise
         finally:
             self._turn.release()

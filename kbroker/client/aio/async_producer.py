@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kbroker._ext.client.forwarder import Forwarder
 from kbroker._ext.client.record_futures import RecordFuture, RecordFutures
+from kbroker.client.aio.futures import retrieved
 from kbroker.client.errors import BufferExhausted, ClientClosed, ClientError
 from kbroker.client.offsets import GroupMetadata
 from kbroker.client.producer.identity import Offsets
@@ -441,7 +442,7 @@ class AsyncKafkaProducer:
             if self._running is not None and not self._running.done():
                 await asyncio.wait([self._running])
             work = self._running = loop.run_in_executor(self._threads, call)
-            work.add_done_callback(_retrieved)
+            work.add_done_callback(retrieved)
             found: Result = await asyncio.shield(work)
             return found
 
@@ -488,16 +489,10 @@ class AsyncKafkaProducer:
             await self.commit_transaction()
         except BaseException:
             undoing = self._undoing = asyncio.ensure_future(self._run(abort, undo=True))
-            undoing.add_done_callback(_retrieved)
+            undoing.add_done_callback(retrieved)
             with suppress(ClientError):  # of a fenced producer; the block's own error is raised
                 await asyncio.shield(undoing)
             raise
-
-
-def _retrieved(ended: asyncio.Future[Any]) -> None:
-    """The error of a call that was cancelled is nobody's."""
-    if not ended.cancelled():
-        ended.exception()
 
 
 def _end(made: asyncio.Future[RecordMetadata], future: RecordFuture) -> None:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from kbroker.client.cluster import Cluster
-from kbroker.client.errors import Timeout, as_client_error
+from kbroker.client.errors import Timeout, as_error
 
 
 class Inbox:
@@ -137,7 +137,7 @@ class Lane:
                 self._now = what
                 made.result = call(self._cluster, max(left, 0.0))
             except BaseException as error:
-                made.error = error if isinstance(error, Exception) else as_client_error(error)
+                made.error = as_error(error)
             made.done = True
             if then is not None:
                 self._inbox.post(lambda: then(made.result, made.error))
@@ -199,7 +199,7 @@ def aside(
         try:
             result = call()
         except BaseException as error:
-            failure = error if isinstance(error, Exception) else as_client_error(error)
+            failure = as_error(error)
         if not inbox.post(lambda: then(result, failure)):
             then(result, failure)
 

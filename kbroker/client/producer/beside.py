@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from kbroker.client.errors import as_client_error
+from kbroker.client.errors import as_error
 
 Result = TypeVar("Result")
 
@@ -34,7 +34,7 @@ class Beside:
             try:
                 result = call()
             except BaseException as error:
-                failure = error if isinstance(error, Exception) else as_client_error(error)
+                failure = as_error(error)
                 self._told(lambda: then(None, failure))
             else:
                 self._told(lambda: then(result, None))

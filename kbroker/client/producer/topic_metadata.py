@@ -9,7 +9,7 @@ from typing import Any
 
 from kbroker._ext.client.appender import Appender
 from kbroker.client.cluster import Cluster
-from kbroker.client.errors import ClientClosed, ClientError, RejectedError, Timeout, as_client_error
+from kbroker.client.errors import ClientClosed, ClientError, RejectedError, Timeout, as_error
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.metadata import MetadataRequest
 
@@ -124,7 +124,7 @@ class TopicMetadata:
         heard = error is None
         failure: Exception | None = None
         if error is not None:
-            failure = error if isinstance(error, Exception) else as_client_error(error)
+            failure = as_error(error)
         with self._changed:
             self._running = False
             if self._closed:
