@@ -4,12 +4,24 @@ ones of a process for occasional needs.
 
 from __future__ import annotations
 
+import math
 import os
 import resource
-from collections.abc import Iterator
+import select
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from kbroker.errors import SHORTAGES, ShortageError
+
+
+def readable(descriptors: Iterable[int], seconds: float) -> list[int]:
+    """Those that have something to read, or have ended, within this time. ``select.select`` takes
+    none above 1,023.
+    """
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return [descriptor for descriptor, _ in poll.poll(max(0, math.ceil(seconds * 1000)))]
 
 
 def first_kept(count: int) -> int:

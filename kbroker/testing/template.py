@@ -18,7 +18,6 @@ import gc
 import json
 import os
 import resource
-import select
 import signal
 import socket
 import subprocess
@@ -28,6 +27,8 @@ import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
+
+from kbroker.descriptors import readable
 
 # BOUND: size of a request, which is one datagram.
 REQUEST_BYTES_MAX = 200_000
@@ -218,7 +219,7 @@ def main() -> None:
     children = _Children()
     while os.getppid() == parent_pid:
         watched = [control.fileno(), *children.pidfds]
-        for fd in select.select(watched, [], [], PARENT_CHECK_S)[0]:
+        for fd in readable(watched, PARENT_CHECK_S):
             if fd != control.fileno():
                 children.on_end(fd)
                 continue

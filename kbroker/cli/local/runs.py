@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import os
 import pwd
-import select
 import stat
 import struct
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from typing import Any
 
 from kbroker import __version__
 from kbroker.cli.arguments import Failed
+from kbroker.descriptors import readable
 from kbroker.ipc import layouts, named_memory
 from kbroker.ipc.named_memory import INDEX, is_held, named_runs, open_region
 from kbroker.ipc.process_kinds import NETWORK_PROCESSES_MAX, ProcessKind
@@ -89,7 +89,7 @@ class Run:
     def is_running(self) -> bool:
         """Whether its supervisor lives."""
         if self._opened.process >= 0:
-            return not select.select([self._opened.process], [], [], 0)[0]
+            return not readable([self._opened.process], 0)
         try:
             return is_held(self._regions[INDEX])
         except OSError:

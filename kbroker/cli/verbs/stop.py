@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import select
 import signal
 
 from kbroker.cli.arguments import Action, Failed
 from kbroker.cli.verbs.top import add_choice
+from kbroker.descriptors import readable
 
 _EPILOG = """\
 The same as SIGTERM or Ctrl-C: the broker writes what it has to disk, in a cluster it hands over
@@ -53,7 +53,7 @@ def _stop(found: argparse.Namespace) -> None:
         if not run.is_of_process():
             raise Failed(f"the broker {pid} is another user's, runs in another container, or ended")
         signal.pidfd_send_signal(process, signal.SIGTERM)
-        if not select.select([process], [], [], found.wait)[0]:
+        if not readable([process], found.wait):
             raise Failed(
                 f"the broker {pid} has not ended within {found.wait:g} s; its log says what it "
                 "waits for"

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from kbroker.cli.arguments import FORMATS, Action, printed_document
+from kbroker.descriptors import readable
 
 _EPILOG = """\
 It looks into the memory that the broker's processes share, and asks them nothing, so it works while
@@ -140,13 +141,11 @@ class _Screen:
 
     def wait(self, seconds: float) -> None:
         """Until the next round, or a key."""
-        import select
-
         until = time.monotonic() + seconds
         while not self.is_left and (left := until - time.monotonic()) > 0:
             if self._keys < 0:
                 time.sleep(left)
-            elif select.select([self._keys], [], [], left)[0]:
+            elif readable([self._keys], left):
                 self.is_left = os.read(self._keys, 64).lower()[:1] in (b"q", b"\x03", b"")
 
 
