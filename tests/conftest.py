@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -89,6 +90,20 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     marker = item.get_closest_marker("timeout")
     limit = marker.args[0] if marker else float(item.config.getini("timeout") or 0)
     item.add_marker(pytest.mark.timeout(limit * factor), append=False)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol() -> Iterator[object]:
+    """What a command adds to the root logger of this process ends with its test: later, it would
+    write to a stream that is closed.
+    """
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    try:
+        return (yield)
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -61,7 +61,8 @@ def test_large_response_wakes_the_receiver_a_few_times() -> None:
         assert fetch(connection) == RECORDS
         connection.close()
 
-    assert len(calls) <= 2 + -(-len(RECORDS) // (256 << 10)), calls
+    # A full receive buffer, which is smaller on a busy machine, wakes it, too.
+    assert len(calls) <= 4 + -(-len(RECORDS) // (128 << 10)), calls
 
 
 def test_small_response_behind_a_large_one_is_not_waited_for_longer() -> None:
