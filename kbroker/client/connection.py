@@ -93,8 +93,7 @@ class Connection:
             self._wakes = blocking.Wakes(None if self._is_tls else self._socket)
             self._negotiate(deadline)
             if security is not None and security.mechanism is not None:
-                lifetime_s = security.authenticate(self, deadline)
-                renewal_s = security.renewal_s(lifetime_s)
+                renewal_s = security.authenticate(self, deadline)
                 if renewal_s is not None:
                     self._reauthenticate_at = time.monotonic() + renewal_s
             self.stream.frame_bytes_max = FRAME_BYTES_MAX

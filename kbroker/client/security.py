@@ -201,8 +201,8 @@ class Security:
 
     # -- SASL
 
-    def authenticate(self, connection: Connection, deadline: float) -> float:
-        """Run the exchange of the mechanism; its lifetime in seconds, 0 for no limit."""
+    def authenticate(self, connection: Connection, deadline: float) -> float | None:
+        """Run the exchange. Returns the seconds until another login is needed, None: never."""
         from kbroker.wire import sasl
 
         assert self.mechanism is not None
@@ -221,16 +221,9 @@ class Security:
             return connection.call(request, deadline, at_most=1 if handshake else None)
 
         try:
-            return sasl.log_in(self.mechanism, client, call)
+            return sasl.renewal_s(sasl.log_in(self.mechanism, client, call))
         except sasl.LoginFailed as error:
             raise connection.not_authenticated(str(error)) from error
-
-    @staticmethod
-    def renewal_s(lifetime_s: float) -> float | None:
-        """After how many seconds to log in again; None: never."""
-        from kbroker.wire import sasl
-
-        return sasl.renewal_s(lifetime_s)
 
 
 # -- settings

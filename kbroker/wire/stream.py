@@ -88,7 +88,7 @@ class Stream:
     def reset(self) -> None:
         """Forget everything, for the next connection."""
         self._waiting.clear()
-        self._size, self._got = None, 0
+        self._size, self._got, self._buffer = None, 0, bytearray()
 
     # -- requests
 
@@ -168,13 +168,10 @@ class Stream:
         if not self._waiting:
             raise Malformed("a response without a request")
         pending = self._waiting.popleft()
-        try:
-            number, start = decode_response_header(frame, pending.api, pending.version)
-        except ValueError as error:
-            raise Malformed(str(error)) from error
+        number, body = _opened(frame, pending)
         if number != pending.correlation_id and not self.may_be_of(number, pending):
             raise Malformed(f"the response to request {number} instead of {pending.correlation_id}")
-        return pending, frame[start:]
+        return pending, body
 
     def may_be_of(self, number: int, pending: Pending) -> bool:
         """Whether a broker responds to that request under another number."""
@@ -183,8 +180,13 @@ class Stream:
 
 def body_of(frame: bytes | memoryview, pending: Pending) -> memoryview:
     """The body in a frame whose number has been compared already. Raises Malformed."""
+    return _opened(frame, pending)[1]
+
+
+def _opened(frame: bytes | memoryview, pending: Pending) -> tuple[int, memoryview]:
+    """The number and the body in a frame. Raises Malformed."""
     try:
-        _, start = decode_response_header(frame, pending.api, pending.version)
+        number, start = decode_response_header(frame, pending.api, pending.version)
     except ValueError as error:
         raise Malformed(str(error)) from error
-    return memoryview(frame)[start:]
+    return number, memoryview(frame)[start:]
