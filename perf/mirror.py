@@ -102,7 +102,7 @@ def fill(bootstrap: str, way: Way, records: int) -> str:
 
 def records_in(bootstrap: str, topic: str) -> int:
     """In all of its partitions."""
-    from kbroker.client.cluster import Cluster
+    from kbroker.client.connections.cluster import Cluster
     from kbroker.client.offsets import LATEST, list_offsets
 
     with Cluster(bootstrap) as cluster:

@@ -24,7 +24,7 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from kbroker.client.connection import Connection
+from kbroker.client.connections.connection import Connection
 from kbroker.protocol.api import ApiKey, request_class
 from perf.brokers import KbrokerBroker
 from perf.frames import fetch_frame, produce_frame, random_values, record_batch

@@ -210,7 +210,7 @@ def rows_to_produce() -> pa.RecordBatch:
 
 def _produce(work: tuple[str, str, int]) -> None:
     from kbroker.client.arrow import ArrowProducer
-    from kbroker.client.cluster import Cluster
+    from kbroker.client.connections.cluster import Cluster
 
     bootstrap, topic, rows = work
     batch = rows_to_produce()

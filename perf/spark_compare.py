@@ -201,7 +201,7 @@ def fill_topic(bootstrap: str, name: str, rows: int, value_bytes: int) -> None:
     import pyarrow as pa
 
     from kbroker.client.arrow import ArrowProducer
-    from kbroker.client.cluster import Cluster
+    from kbroker.client.connections.cluster import Cluster
 
     source = random.Random(7)
     values = [
@@ -250,7 +250,7 @@ def read_raw(value_bytes: int) -> Callable[[Bench, str], Sample]:
 
 def _read_partition(work: tuple[str, str, int]) -> int:
     from kbroker.client.arrow import read_arrow
-    from kbroker.client.cluster import Cluster
+    from kbroker.client.connections.cluster import Cluster
     from kbroker.client.offsets import LATEST, list_offsets
 
     bootstrap, topic, partition = work

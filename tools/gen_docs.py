@@ -22,7 +22,7 @@ from kbroker.cli.protocol_page import protocol_page  # noqa: E402
 from kbroker.client.administration.admin_settings import (  # noqa: E402
     SETTINGS as ADMIN_SETTINGS,
 )
-from kbroker.client.client_settings import Setting  # noqa: E402
+from kbroker.client.connections.security import SETTINGS as SECURITY_SETTINGS  # noqa: E402
 from kbroker.client.consumer.consumer_settings import (  # noqa: E402
     SETTINGS as CONSUMER_SETTINGS,
 )
@@ -35,7 +35,7 @@ from kbroker.client.legacy.zookeeper_consumer.zookeeper_consumer_settings import
 from kbroker.client.producer.producer_settings import (  # noqa: E402
     SETTINGS as PRODUCER_SETTINGS,
 )
-from kbroker.client.security import SETTINGS as SECURITY_SETTINGS  # noqa: E402
+from kbroker.client.settings.client_settings import Setting  # noqa: E402
 from kbroker.config.broker_keys import SECTIONS  # noqa: E402
 from kbroker.config.group_config import GROUP_KEYS  # noqa: E402
 from kbroker.config.key import (  # noqa: E402

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kbroker.cli.arguments import Failed, Usage, from_environment
 
 if TYPE_CHECKING:
-    from kbroker.client.cluster import Cluster
+    from kbroker.client.connections.cluster import Cluster
 
 BOOTSTRAP = "localhost:9092"
 TIMEOUT_S = 10.0
@@ -63,7 +63,7 @@ def seconds(text: str) -> float:
 @contextmanager
 def connected(found: argparse.Namespace) -> Iterator[Cluster]:
     """The cluster; what its brokers reject, and that there are none, is raised as Failed."""
-    from kbroker.client.cluster import Cluster
+    from kbroker.client.connections.cluster import Cluster
     from kbroker.client.errors import ClientError, SettingRefused
     from kbroker.protocol.primitives import EncodeError
 
@@ -124,7 +124,7 @@ def _check_name(said: str, name: str) -> None:
     """Raises Usage for a setting that is nearly one of this client. Others, which a file may have
     for other clients, have no effect.
     """
-    from kbroker.client.security import SETTINGS
+    from kbroker.client.connections.security import SETTINGS
 
     known = SETTINGS | OWN_SETTINGS
     if name in known:

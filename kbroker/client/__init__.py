@@ -9,6 +9,7 @@ pyarrow.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import kbroker.record  # noqa: F401 - extensions need its codecs
@@ -50,6 +51,23 @@ _PLACES = {
     "RecordMetadata": "kbroker.client.producer.records",
 }
 
+# Where modules are by the names that they had before there were rooms: programs may import them.
+_EARLIER = {
+    "addresses": "connections.addresses",
+    "client_metrics": "monitoring.client_metrics",
+    "client_settings": "settings.client_settings",
+    "cluster": "connections.cluster",
+    "common_settings": "settings.common_settings",
+    "connection": "connections.connection",
+    "controller_calls": "connections.controller_calls",
+    "hosts": "connections.hosts",
+    "kerberos": "connections.kerberos",
+    "oauth": "connections.oauth",
+    "retry": "connections.retry",
+    "security": "connections.security",
+    "stores": "connections.stores",
+}
+
 
 def __getattr__(name: str) -> Any:
     """Loads what is asked for, so that tools start without the rest."""
@@ -58,3 +76,29 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     return getattr(importlib.import_module(_PLACES[name]), name)
+
+
+class _EarlierNames:
+    """Finds modules by the names of ``_EARLIER``. A module is loaded once, whatever the name that
+    it is imported by.
+    """
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
+        package, _, module = name.rpartition(".")
+        if package != __name__ or module not in _EARLIER:
+            return None
+        return type(__spec__)(name, self)  # type: ignore[arg-type]
+
+    def create_module(self, spec: Any) -> Any:
+        import importlib
+
+        earlier = spec.name.rpartition(".")[2]
+        module = importlib.import_module(f"{__name__}.{_EARLIER[earlier]}")
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: Any) -> None:
+        module.__spec__ = module.__spec__.loader_state  # its own: that of the earlier name is over
+
+
+sys.meta_path.append(_EarlierNames())

@@ -7,8 +7,8 @@ import secrets
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from kbroker.client.cluster import Cluster
-from kbroker.client.controller_calls import ask_controller, check
+from kbroker.client.connections.cluster import Cluster
+from kbroker.client.connections.controller_calls import ask_controller, check
 from kbroker.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from kbroker.protocol.messages.create_acls import CreateAclsRequest
 from kbroker.protocol.messages.delete_acls import DeleteAclsRequest

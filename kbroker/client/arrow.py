@@ -12,7 +12,7 @@ import pyarrow as pa
 from kbroker._ext.arrow.arrow_reader import ArrowReader
 from kbroker._ext.arrow.arrow_writer import ArrowWriter
 from kbroker._ext.record.record_cursor import RecordsDamaged
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import ClientError, CorruptRecords, SettingRefused
 from kbroker.client.fetch import RangeFetch
 from kbroker.client.flushed import FlushedAtEnd

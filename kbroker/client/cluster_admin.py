@@ -6,10 +6,10 @@ import socket
 import time
 from typing import Any, NamedTuple
 
-from kbroker.client.addresses import parse_addresses
-from kbroker.client.cluster import Cluster
-from kbroker.client.connection import Connection
-from kbroker.client.controller_calls import check
+from kbroker.client.connections.addresses import parse_addresses
+from kbroker.client.connections.cluster import Cluster
+from kbroker.client.connections.connection import Connection
+from kbroker.client.connections.controller_calls import check
 from kbroker.client.errors import ClientError, ConnectionLost, RejectedError
 from kbroker.client.topic_admin import PartitionState, TopicState, rows_of, topics_of
 from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from kbroker.client.cluster import Cluster
-from kbroker.client.controller_calls import ask_controller, check
+from kbroker.client.connections.cluster import Cluster
+from kbroker.client.connections.controller_calls import ask_controller, check
 from kbroker.client.errors import RejectedError, UnsupportedByBroker
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.describe_configs import DescribeConfigsRequest

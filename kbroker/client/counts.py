@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from kbroker._ext.record.record_counts import RecordCounter
 from kbroker._ext.record.record_cursor import RecordsDamaged
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import CorruptRecords
 from kbroker.client.fetch import RangeFetch
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from kbroker.client.cluster import Cluster
-from kbroker.client.connection import Connection
-from kbroker.client.controller_calls import ask_controller
+from kbroker.client.connections.cluster import Cluster
+from kbroker.client.connections.connection import Connection
+from kbroker.client.connections.controller_calls import ask_controller
 from kbroker.client.errors import RejectedError
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.message import Message

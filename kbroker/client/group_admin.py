@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from kbroker.client.cluster import GROUP, Cluster
-from kbroker.client.connection import Connection
+from kbroker.client.connections.cluster import GROUP, Cluster
+from kbroker.client.connections.connection import Connection
 from kbroker.client.errors import ClientError, RejectedError, UnsupportedByBroker
 from kbroker.client.offsets import (
     EARLIEST,

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from kbroker.client.cluster import GROUP, Cluster
-from kbroker.client.connection import Connection
+from kbroker.client.connections.cluster import GROUP, Cluster
+from kbroker.client.connections.connection import Connection
+from kbroker.client.connections.retry import Retry
 from kbroker.client.errors import (
     ClientError,
     ConnectionLost,
@@ -19,7 +20,6 @@ from kbroker.client.errors import (
     Timeout,
     UnsupportedByBroker,
 )
-from kbroker.client.retry import Retry
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.describe_configs import DescribeConfigsRequest

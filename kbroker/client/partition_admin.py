@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from kbroker.client.cluster import Cluster
-from kbroker.client.controller_calls import ask_controller, check
+from kbroker.client.connections.cluster import Cluster
+from kbroker.client.connections.controller_calls import ask_controller, check
+from kbroker.client.connections.retry import Retry
 from kbroker.client.errors import (
     ClientError,
     ConnectionLost,
@@ -18,7 +19,6 @@ from kbroker.client.errors import (
     UnsupportedByBroker,
 )
 from kbroker.client.offsets import TopicPartition
-from kbroker.client.retry import Retry
 from kbroker.errors import ErrorCode
 
 

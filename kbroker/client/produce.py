@@ -16,8 +16,9 @@ from typing import Any
 
 from kbroker._ext.record.batch_stamp import stamp_batch
 from kbroker.client import transactions
-from kbroker.client.cluster import NO_TOPIC_ID, Cluster
-from kbroker.client.connection import Connection
+from kbroker.client.connections.cluster import NO_TOPIC_ID, Cluster
+from kbroker.client.connections.connection import Connection
+from kbroker.client.connections.retry import Retry, pause_after
 from kbroker.client.errors import (
     ClientClosed,
     ClientError,
@@ -28,7 +29,6 @@ from kbroker.client.errors import (
 )
 from kbroker.client.flushed import FlushedAtEnd
 from kbroker.client.offsets import TopicPartition
-from kbroker.client.retry import Retry, pause_after
 from kbroker.client.transactions import ProducerIdentity
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey

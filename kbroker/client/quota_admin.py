@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kbroker.client.cluster import Cluster
-from kbroker.client.controller_calls import ask_controller, check
+from kbroker.client.connections.cluster import Cluster
+from kbroker.client.connections.controller_calls import ask_controller, check
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 _EXACT, _DEFAULT, _ANY = 0, 1, 2

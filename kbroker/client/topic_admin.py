@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, overload
 
-from kbroker.client.cluster import Cluster
-from kbroker.client.connection import Connection
-from kbroker.client.controller_calls import ask_controller_for_each
+from kbroker.client.connections.cluster import Cluster
+from kbroker.client.connections.connection import Connection
+from kbroker.client.connections.controller_calls import ask_controller_for_each
 from kbroker.client.errors import ClientError, RejectedError
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from kbroker.batch_errors import BatchStatus, CorruptBatchError, DecompressionError
 from kbroker.batch_summary import MAGIC_AT
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import CorruptRecords
 from kbroker.client.fetch import RangeFetch, RecordSet
 from kbroker.client.offsets import LATEST, TopicPartition, list_offsets

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from kbroker.client.cluster import TRANSACTION, Cluster
+from kbroker.client.connections.cluster import TRANSACTION, Cluster
 from kbroker.client.errors import ClientError, RejectedError
 from kbroker.client.offsets import TopicPartition
 from kbroker.client.partition_admin import by_topic

@@ -13,8 +13,8 @@ from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple
 
-from kbroker.client.cluster import GROUP, TRANSACTION, Cluster
-from kbroker.client.connection import Connection
+from kbroker.client.connections.cluster import GROUP, TRANSACTION, Cluster
+from kbroker.client.connections.connection import Connection
 from kbroker.client.errors import ClientError, RejectedError, UnsupportedByBroker
 from kbroker.client.offsets import GroupMetadata, TopicPartition, first_error, named_error
 from kbroker.errors import ErrorCode

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from kbroker.batch_errors import CorruptBatchError, DecompressionError
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import CorruptRecords
 from kbroker.client.fetch import RangeFetch
 from kbroker.client.offsets import TopicPartition

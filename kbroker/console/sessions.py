@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from kbroker.client.cluster import Cluster
-from kbroker.client.connection import Connection
+from kbroker.client.connections.cluster import Cluster
+from kbroker.client.connections.connection import Connection
+from kbroker.client.connections.retry import Retry
+from kbroker.client.connections.security import Security
 from kbroker.client.errors import AuthenticationFailed
-from kbroker.client.retry import Retry
-from kbroker.client.security import Security
 from kbroker.console.local_broker import Door, LocalBroker
 from kbroker.console.problems import Problem
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from kbroker.client import kerberos, oauth
+from kbroker.client.connections import kerberos, oauth
 from kbroker.client.errors import ClientError, SettingRefused
 from kbroker.config.loader import BrokerConfig
 from kbroker.config.protocol_version import ProtocolVersion

@@ -21,7 +21,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import ClientError, RejectedError
 from kbroker.client.offsets import EARLIEST, LATEST, commit, committed, list_offsets
 from kbroker.client.transactions import ProducerIdentity

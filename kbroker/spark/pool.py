@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 
 _Key = tuple[str, tuple[tuple[str, str], ...]]
 

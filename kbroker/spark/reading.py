@@ -17,7 +17,7 @@ from kbroker.spark.pool import borrowed
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kbroker.client.cluster import Cluster
+    from kbroker.client.connections.cluster import Cluster
 
 
 def read_ranges(

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kbroker.client.arrow import ArrowProducer
-    from kbroker.client.cluster import Cluster
+    from kbroker.client.connections.cluster import Cluster
 
 # The maximum that brokers allow by default: a micro-batch may take long.
 TRANSACTION_TIMEOUT_MS = 900_000

@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import ClientError
 from kbroker.spark.broker_view import BrokerView
 from kbroker.spark.first_offsets import first_offsets

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.fake_broker import FakeBroker
 
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import RejectedError, Timeout
 from kbroker.client.produce import BatchProducer
 from kbroker.errors import ErrorCode

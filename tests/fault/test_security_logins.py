@@ -18,7 +18,7 @@ from fault.wire_client import request_frame
 from support.secured import PASSWORDS, LoginRefused, SecuredClient, Site, address_of
 
 from kbroker.client import admin
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey, request_class
 from kbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest

@@ -19,7 +19,7 @@ from support.all_processes import all_pids
 from support.secured import JAAS, LoginRefused, SecuredClient, Site, address_of
 
 from kbroker.client import admin
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.config.resource_types import BROKER, BROKER_LOGGER
 from kbroker.errors import EXIT_BAD_CONFIG
 from kbroker.protocol.message import Message

@@ -13,7 +13,7 @@ pytest.importorskip("pyarrow")
 from support import client_topics as topics
 
 from kbroker.client.aio import AsyncKafkaConsumer
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.testing import Broker
 
 pytestmark = pytest.mark.integration

@@ -12,7 +12,7 @@ pytest.importorskip("pyarrow")
 from support import client_topics as topics
 
 from kbroker.client.aio import AsyncKafkaConsumer, AsyncKafkaProducer
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import RejectedError, TransactionState
 from kbroker.client.record_arrays import Fields
 from kbroker.errors import ErrorCode

@@ -9,7 +9,7 @@ import pytest
 
 from kbroker.cli import command
 from kbroker.client import topic_admin
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.testing import Broker
 
 pytestmark = pytest.mark.integration

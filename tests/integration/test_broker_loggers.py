@@ -8,8 +8,8 @@ import pytest
 from process_harness import health, http_get
 
 from kbroker.client import config_admin
-from kbroker.client.cluster import Cluster
 from kbroker.client.config_admin import BROKER_LOGGER
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import RejectedError
 from kbroker.testing import Broker, wait_until
 

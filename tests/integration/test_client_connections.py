@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from support.fake_broker import FakeBroker, Respond, sasl_responses
 
-from kbroker.client import cluster as cluster_module
 from kbroker.client import transactions
-from kbroker.client.cluster import Cluster
-from kbroker.client.connection import Connection
+from kbroker.client.connections import cluster as cluster_module
+from kbroker.client.connections.cluster import Cluster
+from kbroker.client.connections.connection import Connection
+from kbroker.client.connections.security import Security
 from kbroker.client.errors import (
     AuthenticationFailed,
     ClientError,
@@ -30,7 +31,6 @@ from kbroker.client.errors import (
 from kbroker.client.fetch import RangeFetch
 from kbroker.client.offsets import LATEST, commit, committed, list_offsets, retention_of
 from kbroker.client.produce import BatchProducer
-from kbroker.client.security import Security
 from kbroker.client.transactions import ProducerIdentity
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey

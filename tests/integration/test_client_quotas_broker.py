@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from support.topics import create_topic
 
-from kbroker.client.connection import Connection
+from kbroker.client.connections.connection import Connection
 from kbroker.client.errors import ClientError
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey, request_class

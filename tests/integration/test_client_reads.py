@@ -15,7 +15,7 @@ pa = pytest.importorskip("pyarrow")
 from support import client_topics as topics  # noqa: E402
 
 from kbroker.client.arrow import read_arrow, schema_of  # noqa: E402
-from kbroker.client.cluster import Cluster  # noqa: E402
+from kbroker.client.connections.cluster import Cluster  # noqa: E402
 from kbroker.client.counts import count_records  # noqa: E402
 from kbroker.client.errors import (  # noqa: E402
     CorruptRecords,

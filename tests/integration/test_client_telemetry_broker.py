@@ -14,7 +14,7 @@ confluent_kafka = pytest.importorskip("confluent_kafka")
 
 from kbroker.cli import command  # noqa: E402
 from kbroker.client import KafkaConsumer, KafkaProducer  # noqa: E402
-from kbroker.client.cluster import Cluster  # noqa: E402
+from kbroker.client.connections.cluster import Cluster  # noqa: E402
 from kbroker.metastore.node_file import NodeFile  # noqa: E402
 from kbroker.metastore.paths import CLIENT_METRICS_CONFIGS  # noqa: E402
 from kbroker.protocol.messages.get_telemetry_subscriptions import (  # noqa: E402

@@ -17,14 +17,14 @@ from support import certificates  # noqa: E402
 from support import client_topics as topics  # noqa: E402
 from support.certificates import Certificate  # noqa: E402
 
-from kbroker.client.cluster import Cluster  # noqa: E402
+from kbroker.client.connections.cluster import Cluster  # noqa: E402
+from kbroker.client.connections.security import Security  # noqa: E402
 from kbroker.client.errors import (  # noqa: E402
     AuthenticationFailed,
     ClientError,
     SettingRefused,
     UnreachableError,
 )
-from kbroker.client.security import Security  # noqa: E402
 from kbroker.testing import Broker  # noqa: E402
 
 pytestmark = [

@@ -22,7 +22,7 @@ from support import client_topics as topics  # noqa: E402
 
 from kbroker.client import transactions  # noqa: E402
 from kbroker.client.arrow import ArrowProducer  # noqa: E402
-from kbroker.client.cluster import Cluster  # noqa: E402
+from kbroker.client.connections.cluster import Cluster  # noqa: E402
 from kbroker.client.errors import RejectedError, SettingRefused, Timeout  # noqa: E402
 from kbroker.client.offsets import committed  # noqa: E402
 from kbroker.client.produce import BatchProducer  # noqa: E402

@@ -20,9 +20,9 @@ from kazoo.client import KazooClient
 from support.secured_peers import PASSWORD, USER, SecuredPeers, write_user
 from support.zookeeper import skip_without_zookeeper
 
-from kbroker.client.connection import Connection
+from kbroker.client.connections.connection import Connection
+from kbroker.client.connections.security import Security
 from kbroker.client.errors import AuthenticationFailed
-from kbroker.client.security import Security
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.controlled_shutdown import ControlledShutdownRequest
 from kbroker.testing import Broker, Cluster, wait_until

@@ -9,8 +9,8 @@ from support.console_calls import call, got
 from support.secured import PASSWORDS, Site
 
 from kbroker.client.admin import Acl, create_acls, set_password
-from kbroker.client.cluster import Cluster
-from kbroker.client.security import Security
+from kbroker.client.connections.cluster import Cluster
+from kbroker.client.connections.security import Security
 from kbroker.client.topic_admin import NewTopic, create_topics
 from kbroker.testing import Broker
 

@@ -8,8 +8,8 @@ import pytest
 from support.console_calls import call, got
 
 from kbroker.client import KafkaProducer
-from kbroker.client.cluster import Cluster as Client
 from kbroker.client.config_admin import BROKER, TOPIC, alter_configs
+from kbroker.client.connections.cluster import Cluster as Client
 from kbroker.client.offsets import commit
 from kbroker.client.topic_admin import NewTopic, create_topics
 from kbroker.testing import wait_until

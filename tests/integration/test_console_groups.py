@@ -10,7 +10,7 @@ import pytest
 from support.console_calls import call, got
 
 from kbroker.client import KafkaConsumer, KafkaProducer
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.offsets import commit, committed
 from kbroker.testing import Broker, wait_until
 

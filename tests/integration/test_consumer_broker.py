@@ -15,7 +15,7 @@ from support import client_topics as topics
 from support.secured import PASSWORDS, Site, address_of
 
 from kbroker.client import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import (
     AuthenticationFailed,
     ClientClosed,

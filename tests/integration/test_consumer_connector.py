@@ -14,7 +14,7 @@ from support.zookeeper import skip_without_zookeeper
 from support.zookeeper_group import Store, opened
 
 from kbroker.client import KafkaProducer
-from kbroker.client.cluster import Cluster as Client
+from kbroker.client.connections.cluster import Cluster as Client
 from kbroker.client.errors import (
     ClientClosed,
     ClientError,

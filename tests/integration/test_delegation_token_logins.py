@@ -13,8 +13,8 @@ from support.acl_requests import create as create_acls
 from support.secured import JAAS, PASSWORDS, SecuredClient, address_of
 from support.zookeeper import ZooKeeperServer
 
-from kbroker.client.cluster import Cluster
-from kbroker.client.security import Security
+from kbroker.client.connections.cluster import Cluster
+from kbroker.client.connections.security import Security
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.security.operations import AclOperation, Kind

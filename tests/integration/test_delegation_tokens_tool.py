@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.cli.kafka import table
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.topic_admin import list_topics
 from kbroker.testing import Broker
 

@@ -13,7 +13,7 @@ from process_harness import http_get
 from support.sanitizer import SANITIZED
 
 from kbroker.client import topic_admin
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.exposition.http import REQUEST_BYTES_MAX
 from kbroker.testing import Broker, wait_until
 from kbroker.workers.exporter.exporter import CONNECTIONS_MAX, SCRAPES_MAX

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.fake_broker import FakeBroker, Respond
 
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import RejectedError
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey

@@ -21,7 +21,7 @@ from support.load_records import FIRST_MS, STEP_MS, all_places, places_in, produ
 from support.threads import noted
 from support.topics import create_topic, delete_records, delete_topic
 
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import TopicChanged
 from kbroker.spark.load.cli import main
 from kbroker.spark.load.engine import Load

@@ -13,7 +13,7 @@ import pytest
 
 from kbroker.cli.kafka import table
 from kbroker.client import KafkaConsumer
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.offsets import committed
 from kbroker.testing import Broker, wait_until
 

@@ -8,7 +8,7 @@ pytest.importorskip("confluent_kafka")
 
 from support import client_topics as topics
 
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.testing import Broker
 from perf import client
 

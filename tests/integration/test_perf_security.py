@@ -15,7 +15,7 @@ import pytest
 from support.secured import Site
 
 from kbroker.client import admin
-from kbroker.client.cluster import Cluster as BrokerCluster
+from kbroker.client.connections.cluster import Cluster as BrokerCluster
 from kbroker.testing import Broker
 
 pytest.importorskip("confluent_kafka")

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 
 from kbroker.cli import command
 from kbroker.client import topic_admin
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import OffsetOutOfRange
 from kbroker.client.topic_reader import TopicReader
 from kbroker.testing import Broker

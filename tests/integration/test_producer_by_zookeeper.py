@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from support.zookeeper import skip_without_zookeeper
 
-from kbroker.client.cluster import Cluster as Client
+from kbroker.client.connections.cluster import Cluster as Client
 from kbroker.client.errors import UnreachableError
 from kbroker.client.legacy import FailedToSendMessage, KeyedMessage, Producer
 from kbroker.client.legacy.broker_watch import BrokerWatch

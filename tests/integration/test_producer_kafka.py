@@ -13,7 +13,7 @@ pa = pytest.importorskip("pyarrow")
 from support import client_topics as topics  # noqa: E402
 
 from kbroker.client import KafkaProducer  # noqa: E402
-from kbroker.client.cluster import Cluster  # noqa: E402
+from kbroker.client.connections.cluster import Cluster  # noqa: E402
 from kbroker.client.errors import RejectedError  # noqa: E402
 from kbroker.client.offsets import committed  # noqa: E402
 from kbroker.errors import ErrorCode  # noqa: E402

@@ -28,9 +28,9 @@ from confluent_kafka.admin import (
 from fault.wire_client import WireClient, batch_of
 from kafka import KafkaProducer
 
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
+from kbroker.client.connections.security import Security
 from kbroker.client.errors import AuthenticationFailed
-from kbroker.client.security import Security
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest

@@ -10,9 +10,9 @@ import pytest
 from kazoo.client import KazooClient
 from support.zookeeper import ZooKeeperServer
 
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
+from kbroker.client.connections.security import Security
 from kbroker.client.errors import AuthenticationFailed
-from kbroker.client.security import Security
 from kbroker.security.sasl.scram import from_password, to_text
 from kbroker.testing import Broker, wait_until
 

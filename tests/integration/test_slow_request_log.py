@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from kbroker.client import topic_admin
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.testing import Broker, wait_until
 
 pytestmark = pytest.mark.integration

@@ -19,7 +19,7 @@ from support.markers import await_markers
 from support.topics import add_partitions, create_topic, delete_topic
 
 from kbroker.client import transactions
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.fetch import RangeFetch, RecordSet
 from kbroker.spark import pool
 from kbroker.spark.direct import InlineRunner

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.cli.kafka import table
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.testing import Broker
 from kbroker.uuids import parse_uuid

@@ -22,8 +22,8 @@ from confluent_kafka.admin import (
 )
 from support.grids import some_of
 
-from kbroker.client.cluster import Cluster
-from kbroker.client.security import Security
+from kbroker.client.connections.cluster import Cluster
+from kbroker.client.connections.security import Security
 from kbroker.security.certificates import Authority, create_authority
 from kbroker.testing import Broker, BrokerFailed, wait_until
 

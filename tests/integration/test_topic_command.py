@@ -10,7 +10,7 @@ import pytest
 
 from kbroker.cli import command
 from kbroker.client import config_admin, topic_admin
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import RejectedError
 from kbroker.errors import ErrorCode
 from kbroker.testing import Broker

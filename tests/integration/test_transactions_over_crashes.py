@@ -19,7 +19,7 @@ from support.markers import await_markers
 from support.seeds import seeded
 from support.threads import noted
 
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.errors import ErrorCode
 from kbroker.protocol import codec
 from kbroker.protocol.api import response_class

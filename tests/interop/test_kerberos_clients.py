@@ -27,9 +27,9 @@ from support.kerberos import (
     kerberos_missing,
 )
 
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
+from kbroker.client.connections.security import Security
 from kbroker.client.errors import AuthenticationFailed
-from kbroker.client.security import Security
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest

@@ -8,7 +8,7 @@ import pytest
 from interop.beside import BESIDE, Beside
 
 from kbroker.client import KafkaConsumer, KafkaProducer
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.offsets import commit
 from kbroker.testing import Broker
 

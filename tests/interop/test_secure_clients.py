@@ -27,7 +27,7 @@ from support.grids import some_of
 from support.secured import JAAS
 
 from kbroker.client import admin
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.security.certificates import create_authority
 from kbroker.testing import Broker, wait_until
 

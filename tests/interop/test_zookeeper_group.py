@@ -14,7 +14,7 @@ from support.zookeeper import skip_without_zookeeper
 from support.zookeeper_group import Member, Row, Store, arguments, opened, our_command
 
 from kbroker.client import KafkaProducer
-from kbroker.client.cluster import Cluster as Client
+from kbroker.client.connections.cluster import Cluster as Client
 from kbroker.client.legacy.zookeeper_consumer.partition_assignors import ASSIGNORS
 from kbroker.client.offsets import committed
 from kbroker.client.topic_admin import NewTopic, create_topics

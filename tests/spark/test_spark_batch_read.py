@@ -16,7 +16,7 @@ from support.topics import (
     send,
 )
 
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.testing import wait_until
 
 pytestmark = pytest.mark.integration

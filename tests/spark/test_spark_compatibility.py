@@ -10,7 +10,7 @@ from support.markers import await_markers
 from support.message_sets import OldMessage, set_bytes, wrapper_bytes
 from support.topics import WAIT_S, Record, create_topic, fill, producer, send
 
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.offsets import commit
 from kbroker.testing import wait_until
 

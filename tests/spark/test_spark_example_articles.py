@@ -8,7 +8,7 @@ import pytest
 from support.markers import await_markers
 from support.topics import Record, create_topic, fill, read_topic
 
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 
 pytestmark = pytest.mark.integration
 

@@ -14,7 +14,7 @@ from support.stream_kills import LosingSource
 from support.topics import Record, create_topic, fill, read_topic
 
 from kbroker.client.arrow import ArrowProducer
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import RejectedError
 from kbroker.client.offsets import LATEST, list_offsets
 from kbroker.client.transactions import Outcome, end_transaction, outcome

@@ -20,7 +20,7 @@ from support.topics import (
     send,
 )
 
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.offsets import committed
 from kbroker.testing import Broker, wait_until
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from support.markers import await_markers
 
 from kbroker.client.arrow import ArrowProducer, read_arrow
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.offsets import EARLIEST, LATEST, list_offsets
 from kbroker.protocol.messages.create_topics import CreateTopicsRequest
 from kbroker.protocol.messages.delete_records import DeleteRecordsRequest

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.offsets import LATEST, list_offsets
 from kbroker.testing import wait_until
 

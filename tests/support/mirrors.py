@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kbroker.client import KafkaConsumer, KafkaProducer
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.topic_admin import NewTopic, create_topics
 from kbroker.testing import Broker, wait_until
 

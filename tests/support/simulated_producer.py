@@ -11,7 +11,7 @@ from support.simulated_brokers import FOREVER, Event
 from support.simulated_produce_brokers import ProduceBrokers, ProduceLink
 from support.simulated_surroundings import Paused, SimulatedCluster
 
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import ClientError
 from kbroker.client.producer import at_exit
 from kbroker.client.producer.kafka_producer import KafkaProducer

@@ -13,13 +13,13 @@ from typing import Any, ClassVar
 
 from support.simulated_brokers import FOREVER, Broker, Brokers, Event
 
-from kbroker.client.cluster import GROUP, Cluster
+from kbroker.client.connections.cluster import GROUP, Cluster
+from kbroker.client.connections.retry import FIRST_PAUSE_S, Retry
 from kbroker.client.consumer.consumer_metadata import ask
 from kbroker.client.consumer.lanes import Call
 from kbroker.client.consumer.member_thread import Ask, End, Interrupted, LookUp, Wait
 from kbroker.client.consumer.surroundings import Surroundings
 from kbroker.client.errors import ClientError, ConnectionLost, Timeout
-from kbroker.client.retry import FIRST_PAUSE_S, Retry
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.message import Message

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from support.markers import await_markers
 
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 
 # Only against hanging.
 WAIT_S = 60.0

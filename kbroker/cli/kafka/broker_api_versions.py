@@ -8,7 +8,7 @@ from kbroker.cli.kafka.options import Given, valued
 from kbroker.cli.kafka.running import BOOTSTRAP, Tool, connected
 
 if TYPE_CHECKING:
-    from kbroker.client.connection import Connection
+    from kbroker.client.connections.connection import Connection
 
 OPTIONS = (
     BOOTSTRAP._replace(argument="server(s) to use for bootstrapping"),

@@ -10,7 +10,7 @@ from kbroker.cli.kafka.running import Failed, Tool, connected
 from kbroker.uuids import new_uuid, uuid_text
 
 if TYPE_CHECKING:
-    from kbroker.client.cluster import Cluster
+    from kbroker.client.connections.cluster import Cluster
 
 _ACTIONS = ("list", "describe", "alter", "delete")
 _TITLE = "This tool lists, describes, changes and deletes subscriptions to metrics of clients."

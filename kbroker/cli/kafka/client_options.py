@@ -32,7 +32,7 @@ def renamed(given: Given, old: str, new: str, said: str) -> str:
 
 def known_only(settings: Mapping[str, str], rows: Iterable[str]) -> dict[str, str]:
     """Without those that this client does not have: Java's clients only warn of them."""
-    from kbroker.client.security import SETTINGS
+    from kbroker.client.connections.security import SETTINGS
 
     known = {*rows, *SETTINGS}
     classes = {"key.serializer", "value.serializer", "key.deserializer", "value.deserializer"}

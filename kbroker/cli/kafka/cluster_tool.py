@@ -9,7 +9,7 @@ from kbroker.cli.kafka.parsers import INT, ParsedTool, Parser
 from kbroker.cli.kafka.running import Failed, connected
 
 if TYPE_CHECKING:
-    from kbroker.client.cluster import Cluster
+    from kbroker.client.connections.cluster import Cluster
 
 
 def _build() -> Parser:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from kbroker.cli.kafka.running import Failed
 
 if TYPE_CHECKING:
-    from kbroker.client.cluster import Cluster
     from kbroker.client.config_admin import Setting
+    from kbroker.client.connections.cluster import Cluster
     from kbroker.client.quota_admin import Entity
 
 _ITERATIONS = 4096  # of Kafka's tool, and the least that brokers accept

@@ -11,7 +11,7 @@ from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool, connected, proper
 from kbroker.cli.kafka.zookeeper import ZOOKEEPER, ZOOKEEPER_TLS, tls_given
 
 if TYPE_CHECKING:
-    from kbroker.client.cluster import Cluster
+    from kbroker.client.connections.cluster import Cluster
 
 _TYPES = (
     "topics",

@@ -10,7 +10,7 @@ from kbroker.cli.kafka.options import Given, OptionError, WrongUse, flag, valued
 from kbroker.cli.kafka.running import BOOTSTRAP, Tool, connected
 
 if TYPE_CHECKING:
-    from kbroker.client.cluster import Cluster
+    from kbroker.client.connections.cluster import Cluster
     from kbroker.client.errors import ClientError
     from kbroker.client.group_admin import ListedGroup
     from kbroker.client.offsets import TopicPartition

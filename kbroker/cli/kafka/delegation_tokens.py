@@ -11,7 +11,7 @@ from kbroker.cli.kafka.options import Given, Option, WrongUse, flag, valued
 from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool, connected
 
 if TYPE_CHECKING:
-    from kbroker.client.cluster import Cluster
+    from kbroker.client.connections.cluster import Cluster
     from kbroker.client.token_admin import Principal, Token
 
 _LINE = "{:<15} {:<30} {:<15} {:<15} {:<25} {:<15} {:<15} {:<15}"

@@ -137,7 +137,7 @@ def _measure(
 
 
 def _create(topic: str, settings: dict[str, str]) -> None:
-    from kbroker.client.cluster import Cluster
+    from kbroker.client.connections.cluster import Cluster
     from kbroker.client.topic_admin import NewTopic, create_topics
 
     print(

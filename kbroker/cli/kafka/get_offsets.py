@@ -12,7 +12,7 @@ from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool, check_bootstrap, 
 from kbroker.cli.kafka.topic_filter import included
 
 if TYPE_CHECKING:
-    from kbroker.client.cluster import Cluster
+    from kbroker.client.connections.cluster import Cluster
     from kbroker.client.offsets import TopicPartition
 
 _TIMES = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kbroker.cli.kafka.options import Given
 
 if TYPE_CHECKING:
-    from kbroker.client.cluster import Cluster
+    from kbroker.client.connections.cluster import Cluster
     from kbroker.client.group_admin import GroupState, Member
     from kbroker.client.offsets import Committed, TopicPartition
 

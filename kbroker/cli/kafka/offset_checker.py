@@ -11,7 +11,7 @@ from kbroker.cli.kafka.options import Given, flag, valued
 from kbroker.cli.kafka.running import Tool, connected
 
 if TYPE_CHECKING:
-    from kbroker.client.cluster import Cluster
+    from kbroker.client.connections.cluster import Cluster
     from kbroker.client.offsets import TopicPartition
 
 _LINE = "{:<15} {:<30} {:<3} {:<15} {:<15} {:<15} {}"

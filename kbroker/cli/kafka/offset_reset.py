@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from kbroker.cli.kafka.options import Given, WrongUse
 
 if TYPE_CHECKING:
-    from kbroker.client.cluster import Cluster, Topic
+    from kbroker.client.connections.cluster import Cluster, Topic
     from kbroker.client.offsets import TopicPartition
 
 Offsets = dict["TopicPartition", int]

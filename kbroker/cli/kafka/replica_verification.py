@@ -13,7 +13,7 @@ from kbroker.cli.kafka.topic_filter import included
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kbroker.client.cluster import Cluster
+    from kbroker.client.connections.cluster import Cluster
     from kbroker.client.offsets import TopicPartition
     from kbroker.client.replica_reads import ReplicaData
 

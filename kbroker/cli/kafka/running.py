@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kbroker.cli.kafka.options import HELP, VERSION, Given, Option, OptionError, WrongUse, usage
 
 if TYPE_CHECKING:
-    from kbroker.client.cluster import Cluster
+    from kbroker.client.connections.cluster import Cluster
 
 BOOTSTRAP = Option("bootstrap-server", "Brokers to connect to; required.", "server to connect to")
 
@@ -118,7 +118,7 @@ def pairs(texts: Sequence[str]) -> dict[str, str]:
 
 def check_bootstrap(text: str | None) -> None:
     """Raises WrongUse for what is no address."""
-    from kbroker.client.addresses import parse_addresses
+    from kbroker.client.connections.addresses import parse_addresses
     from kbroker.client.errors import SettingRefused
 
     if not (text or "").strip():
@@ -138,7 +138,7 @@ def connected(
     client_id: str = "",
 ) -> Iterator[Cluster]:
     """The cluster, with the settings of a ``--command-config`` file. Raises Failed."""
-    from kbroker.client.cluster import Cluster
+    from kbroker.client.connections.cluster import Cluster
     from kbroker.client.errors import SettingRefused
 
     settings = properties_of(config) if config else {}

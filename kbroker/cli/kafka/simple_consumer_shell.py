@@ -12,7 +12,7 @@ from kbroker.cli.kafka.running import Failed, Tool, check_bootstrap, connected, 
 if TYPE_CHECKING:
     from kbroker._ext.client.consumer_record import ConsumerRecord
     from kbroker.cli.kafka.formatters import Formatter
-    from kbroker.client.cluster import Cluster
+    from kbroker.client.connections.cluster import Cluster
 
 _LEADER = -1
 _EARLIEST = -2

@@ -13,8 +13,8 @@ from kbroker.cli.kafka.topic_filter import included
 from kbroker.cli.kafka.zookeeper import ZOOKEEPER, connected_either
 
 if TYPE_CHECKING:
-    from kbroker.client.cluster import Cluster
     from kbroker.client.config_admin import Setting
+    from kbroker.client.connections.cluster import Cluster
     from kbroker.client.partition_admin import Eligible, Reassignment
     from kbroker.client.topic_admin import PartitionState, TopicState
 

@@ -10,7 +10,7 @@ from kbroker.cli.kafka.options import Given, valued
 from kbroker.cli.kafka.running import Failed, connected, properties_of
 
 if TYPE_CHECKING:
-    from kbroker.client.cluster import Cluster
+    from kbroker.client.connections.cluster import Cluster
     from kbroker.client.legacy.zookeeper_tls import ZooKeeperTls
 
 ZOOKEEPER = valued(

@@ -15,7 +15,7 @@ from kbroker.cli.connecting import add_connection, client_settings, connected
 
 if TYPE_CHECKING:
     from kbroker.client import KafkaConsumer, KafkaProducer
-    from kbroker.client.cluster import Cluster
+    from kbroker.client.connections.cluster import Cluster
     from kbroker.client.offsets import TopicPartition
 
 _PARTITIONS = 6
@@ -123,9 +123,9 @@ def _bench(found: argparse.Namespace) -> None:
 
 def _settings(found: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
     """Of the producer and of the consumer. Raises Usage."""
+    from kbroker.client.connections.security import SETTINGS as OF_SECURITY
     from kbroker.client.consumer.consumer_settings import SETTINGS as OF_CONSUMERS
     from kbroker.client.producer.producer_settings import SETTINGS as OF_PRODUCERS
-    from kbroker.client.security import SETTINGS as OF_SECURITY
 
     given: dict[str, Any] = dict(client_settings(found))
     for text in found.property:

@@ -10,7 +10,7 @@ from kbroker.cli.config_arguments import check_name, pairs
 from kbroker.cli.connecting import add_connection, connected
 
 if TYPE_CHECKING:
-    from kbroker.client.cluster import Cluster
+    from kbroker.client.connections.cluster import Cluster
 
 KINDS = ("topic", "broker", "group", "client-metrics")
 ALL_BROKERS = "default"

@@ -14,7 +14,7 @@ from kbroker.cli.records_text import FORMAT_HELP, RecordTable, compiled, json_li
 from kbroker.cli.times import duration_ms, time_ms
 
 if TYPE_CHECKING:
-    from kbroker.client.cluster import Cluster
+    from kbroker.client.connections.cluster import Cluster
     from kbroker.client.topic_reader import ReadRecord, TopicReader
 
     TopicPartition = tuple[str, int]

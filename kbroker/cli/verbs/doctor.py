@@ -9,8 +9,8 @@ from kbroker.cli.arguments import Action, Failed, add_format, printed
 from kbroker.cli.connecting import add_connection, connected
 
 if TYPE_CHECKING:
-    from kbroker.client.cluster import Cluster
     from kbroker.client.cluster_admin import Probe
+    from kbroker.client.connections.cluster import Cluster
 
 _COLUMNS = {"address": "ADDRESS", "from": "FROM", "result": "RESULT", "advice": "ADVICE"}
 _EPILOG = """\

@@ -25,7 +25,7 @@ from kbroker.cli.times import duration_ms, time_ms
 from kbroker.wording import shown
 
 if TYPE_CHECKING:
-    from kbroker.client.cluster import Cluster
+    from kbroker.client.connections.cluster import Cluster
     from kbroker.client.group_admin import GroupState, Progress
 
     TopicPartition = tuple[str, int]

@@ -10,7 +10,7 @@ from kbroker.cli.arguments import Action, Failed, add_format, printed, printed_d
 from kbroker.cli.connecting import add_connection, connected, seconds
 
 if TYPE_CHECKING:
-    from kbroker.client.cluster import Cluster
+    from kbroker.client.connections.cluster import Cluster
 
 # BOUND: partitions that a line names.
 _NAMED_MAX = 5

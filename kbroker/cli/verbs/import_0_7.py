@@ -16,7 +16,7 @@ from kbroker.cli.connecting import add_connection, connected
 from kbroker.wording import shown
 
 if TYPE_CHECKING:
-    from kbroker.client.cluster import Cluster
+    from kbroker.client.connections.cluster import Cluster
     from kbroker.client.legacy.offset_pairs import OffsetPairs
     from kbroker.client.legacy.old_import import Counts, Planned
     from kbroker.client.legacy.old_logs import Bad, OldPartition

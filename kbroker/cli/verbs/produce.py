@@ -96,8 +96,8 @@ def _produce(found: argparse.Namespace) -> None:
 
 def _settings(found: argparse.Namespace) -> dict[str, Any]:
     """What the producer gets: of the client's settings those that it has. Raises Usage."""
+    from kbroker.client.connections.security import SETTINGS as OF_SECURITY
     from kbroker.client.producer.producer_settings import SETTINGS
-    from kbroker.client.security import SETTINGS as OF_SECURITY
 
     timeout_ms = int(found.timeout * 1000)
     settings: dict[str, Any] = {

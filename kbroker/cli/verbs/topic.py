@@ -23,7 +23,7 @@ from kbroker.cli.connecting import add_connection, connected
 from kbroker.wording import shown
 
 if TYPE_CHECKING:
-    from kbroker.client.cluster import Cluster
+    from kbroker.client.connections.cluster import Cluster
     from kbroker.client.topic_admin import TopicState
 
 PARTITIONS_MAX, REPLICAS_MAX = (1 << 31) - 1, (1 << 15) - 1

@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kbroker.client.client_settings import INT_MAX, LONG_MAX, Setting, Settings, text, whole
-from kbroker.client.common_settings import COMMON, read_settings
+from kbroker.client.settings.client_settings import (
+    INT_MAX,
+    LONG_MAX,
+    Setting,
+    Settings,
+    text,
+    whole,
+)
+from kbroker.client.settings.common_settings import COMMON, read_settings
 
 _PAUSES = "pauses between attempts grow from 20 ms to a second"
 _NO_METRICS = "an admin client has no metrics"

@@ -14,7 +14,7 @@ from kbroker.client.administration.admin_settings import SETTINGS, admin_setting
 from kbroker.client.administration.cluster_calls import ClusterCalls
 from kbroker.client.administration.group_calls import GroupCalls
 from kbroker.client.administration.topic_calls import TopicCalls
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 
 logger = logging.getLogger(__name__)
 

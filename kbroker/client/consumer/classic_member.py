@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
-from kbroker.client.client_settings import Settings
-from kbroker.client.connection import Connection
+from kbroker.client.connections.connection import Connection
 from kbroker.client.consumer.assignors import Assignor, Members
 from kbroker.client.consumer.commits import LOST_WORDS, Identity
 from kbroker.client.consumer.consumer_metadata import KnownTopic
@@ -24,6 +23,7 @@ from kbroker.client.consumer.subscriptions import (
 )
 from kbroker.client.errors import ClientError, CommitFailed, RejectedError
 from kbroker.client.offsets import TopicPartition as Key
+from kbroker.client.settings.client_settings import Settings
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.heartbeat import HeartbeatRequest

@@ -9,11 +9,11 @@ from kbroker._ext.client.consumer_record import ConsumerRecord
 from kbroker._ext.client.forwarder import Forwarder
 from kbroker._ext.client.record_futures import RecordFutures
 from kbroker._ext.client.record_reader import RecordColumns, RecordReader
-from kbroker.client.client_settings import Settings
 from kbroker.client.consumer.fetcher import Fetcher
 from kbroker.client.consumer.partitions import FetchedSet, PartitionState
 from kbroker.client.errors import DeserializationFailed, UnreadableRecord
 from kbroker.client.record_arrays import arrays_of
+from kbroker.client.settings.client_settings import Settings
 
 Deserializer = Callable[[str, bytes], Any]
 # BOUND: bytes of the records of one batch, decompressed.

@@ -8,8 +8,8 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from kbroker.client.cluster import GROUP, Cluster
-from kbroker.client.connection import Connection
+from kbroker.client.connections.cluster import GROUP, Cluster
+from kbroker.client.connections.connection import Connection
 from kbroker.client.consumer.lanes import Call, Lane
 from kbroker.client.consumer.partitions import OffsetAndMetadata, TopicPartition
 from kbroker.client.consumer.surroundings import Clock

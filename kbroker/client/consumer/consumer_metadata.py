@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from kbroker.client.client_settings import Settings
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.consumer.lanes import Lane
 from kbroker.client.errors import ClientError, RejectedError
+from kbroker.client.settings.client_settings import Settings
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.metadata import MetadataRequest
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from kbroker.client.client_metrics import ClientMetrics, Group, Lately, Names, Values
-from kbroker.client.client_settings import Settings
+from kbroker.client.monitoring.client_metrics import ClientMetrics, Group, Lately, Names, Values
+from kbroker.client.settings.client_settings import Settings
 
 if TYPE_CHECKING:
     from kbroker.client.consumer.core import Core

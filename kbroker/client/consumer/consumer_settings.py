@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from kbroker.client.client_settings import (
+from kbroker.client.errors import SettingRefused
+from kbroker.client.settings.client_settings import (
     INT_MAX,
     LONG_MAX,
     Setting,
@@ -18,8 +19,7 @@ from kbroker.client.client_settings import (
     text,
     whole,
 )
-from kbroker.client.common_settings import read_settings, with_common
-from kbroker.client.errors import SettingRefused
+from kbroker.client.settings.common_settings import read_settings, with_common
 
 CLASSIC, CONSUMER = "classic", "consumer"
 EARLIEST, LATEST, NONE, BY_DURATION = "earliest", "latest", "none", "by_duration"

@@ -13,9 +13,8 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
-from kbroker.client.client_settings import Settings
-from kbroker.client.cluster import Cluster
-from kbroker.client.connection import Connection
+from kbroker.client.connections.cluster import Cluster
+from kbroker.client.connections.connection import Connection
 from kbroker.client.consumer.collector import Collector, Kind
 from kbroker.client.consumer.commits import Commits, Identity, Offsets
 from kbroker.client.consumer.consumer_metadata import ConsumerMetadata
@@ -35,6 +34,7 @@ from kbroker.client.errors import (
     WakeupError,
 )
 from kbroker.client.offsets import TopicPartition as Key
+from kbroker.client.settings.client_settings import Settings
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 import time
 
-from kbroker.client.connection import Connection
+from kbroker.client.connections.connection import Connection
 from kbroker.client.errors import ConnectionLost, ProtocolViolation
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from kbroker.client.cluster import NO_TOPIC_ID
+from kbroker.client.connections.cluster import NO_TOPIC_ID
 from kbroker.client.offsets import TopicPartition
 from kbroker.protocol.messages.fetch import FetchRequest
 

@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from kbroker._ext.record.record_cursor import RecordsDamaged, end_offset
-from kbroker.client.client_settings import Settings
-from kbroker.client.cluster import NO_TOPIC_ID
-from kbroker.client.connection import Connection
+from kbroker.client.connections.cluster import NO_TOPIC_ID
+from kbroker.client.connections.connection import Connection
 from kbroker.client.consumer.consumer_metadata import ConsumerMetadata, KnownBroker
 from kbroker.client.consumer.fetch_link import FetchLink
 from kbroker.client.consumer.fetch_session import FetchSession, Wanted, ids_known
@@ -31,6 +30,7 @@ from kbroker.client.errors import (
     UnreadableRecord,
 )
 from kbroker.client.offsets import TopicPartition as Key
+from kbroker.client.settings.client_settings import Settings
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.fetch import FetchRequest
 

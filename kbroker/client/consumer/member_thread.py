@@ -13,8 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
-from kbroker.client.cluster import GROUP, Cluster
-from kbroker.client.connection import Connection
+from kbroker.client.connections.cluster import GROUP, Cluster
+from kbroker.client.connections.connection import Connection
 from kbroker.client.consumer.consumer_metadata import KnownTopic, ask
 from kbroker.client.errors import ClientError, ConnectionLost, Timeout, as_client_error
 from kbroker.errors import ErrorCode

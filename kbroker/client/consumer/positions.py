@@ -8,8 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from kbroker.client.client_settings import Settings
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.consumer.consumer_metadata import ConsumerMetadata
 from kbroker.client.consumer.consumer_settings import BY_DURATION, NONE, duration_ms
 from kbroker.client.consumer.consumer_settings import EARLIEST as RESET_EARLIEST
@@ -27,6 +26,7 @@ from kbroker.client.errors import (
 )
 from kbroker.client.offsets import EARLIEST, LATEST, NO_OFFSET, Committed, Offset, list_offsets
 from kbroker.client.offsets import TopicPartition as Key
+from kbroker.client.settings.client_settings import Settings
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 

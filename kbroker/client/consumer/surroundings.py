@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from kbroker.client.cluster import Cluster
-from kbroker.client.connection import Connection
+from kbroker.client.connections.cluster import Cluster
+from kbroker.client.connections.connection import Connection
 from kbroker.client.consumer.fetch_link import FetchLink
 from kbroker.client.consumer.lanes import Inbox, Lane, NodeLanes, aside
 from kbroker.client.consumer.member_thread import Member, MemberThread

@@ -9,8 +9,8 @@ import threading
 import time
 from typing import Any
 
-from kbroker.client.connection import Connection
-from kbroker.client.security import Security
+from kbroker.client.connections.connection import Connection
+from kbroker.client.connections.security import Security
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.message import Message
 from kbroker.wire.stream import FIRST_FRAME_BYTES_MAX, Pending, Stream

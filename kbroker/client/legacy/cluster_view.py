@@ -6,7 +6,7 @@ import logging
 import random
 from collections.abc import Iterable
 
-from kbroker.client.addresses import parse_addresses
+from kbroker.client.connections.addresses import parse_addresses
 from kbroker.client.errors import ClientError, ConnectionLost, RejectedError, UnreachableError
 from kbroker.client.legacy.broker_watch import BrokerWatch
 from kbroker.client.legacy.producer_config import ProducerConfig

@@ -9,8 +9,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from kbroker.client.addresses import parse_addresses
-from kbroker.client.client_settings import (
+from kbroker.client.connections.addresses import parse_addresses
+from kbroker.client.errors import SettingRefused
+from kbroker.client.legacy.encoders import EncoderOf
+from kbroker.client.legacy.partitioners import partition_function
+from kbroker.client.legacy.sync_producer import REQUEST_ROWS
+from kbroker.client.settings.client_settings import (
     INT_MAX,
     LONG_MAX,
     Setting,
@@ -20,10 +24,6 @@ from kbroker.client.client_settings import (
     text,
     whole,
 )
-from kbroker.client.errors import SettingRefused
-from kbroker.client.legacy.encoders import EncoderOf
-from kbroker.client.legacy.partitioners import partition_function
-from kbroker.client.legacy.sync_producer import REQUEST_ROWS
 from kbroker.properties import read_properties
 from kbroker.record.compression import CODEC_NAMES, ZSTD
 

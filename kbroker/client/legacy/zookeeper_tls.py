@@ -55,7 +55,7 @@ class ZooKeeperTls:
 
     def context(self) -> ssl.SSLContext:
         """A new one, with the stores as they are now. Raises SettingRefused."""
-        from kbroker.client.security import Security
+        from kbroker.client.connections.security import Security
 
         try:
             return Security(self._settings).tls_context()

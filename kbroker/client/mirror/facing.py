@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import ClientError, RejectedError
 from kbroker.client.group_admin import describe_group, list_groups
 from kbroker.protocol.messages.metadata import MetadataRequest

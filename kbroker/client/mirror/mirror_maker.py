@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kbroker.client.client_settings import INT_MAX, LONG_MAX
 from kbroker.client.errors import SettingRefused
 from kbroker.client.mirror.facing import CopiesInCircles, Sides
 from kbroker.client.mirror.stream import Counts, Plan, Stream
 from kbroker.client.producer.kafka_producer import KafkaProducer
+from kbroker.client.settings.client_settings import INT_MAX, LONG_MAX
 
 logger = logging.getLogger("kbroker.client.mirror")
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
-from kbroker.client.client_metrics import Group, Values
 from kbroker.client.errors import SettingRefused
+from kbroker.client.monitoring.client_metrics import Group, Values
 from kbroker.exposition.http import HttpError, HttpRequest, streamed
 from kbroker.exposition.jmx import jmx_pieces, pattern_of
 from kbroker.exposition.mbeans import (

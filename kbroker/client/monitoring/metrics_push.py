@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from kbroker.client.client_metrics import Group
-from kbroker.client.connection import Connection
+from kbroker.client.connections.connection import Connection
+from kbroker.client.connections.security import Security
 from kbroker.client.errors import ClientError, ConnectionLost, Timeout
+from kbroker.client.monitoring.client_metrics import Group
 from kbroker.client.monitoring.push_content import PushContent
 from kbroker.client.monitoring.push_state import NO_ID, PushState
-from kbroker.client.security import Security
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from kbroker.protocol.messages.push_telemetry import PushTelemetryRequest

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from kbroker.client.client_metrics import ClientMetrics
-from kbroker.client.client_settings import Settings
-from kbroker.client.cluster import Cluster
-from kbroker.client.connection import Connection
+from kbroker.client.connections.cluster import Cluster
+from kbroker.client.connections.connection import Connection
 from kbroker.client.errors import ClientError, SettingRefused
+from kbroker.client.monitoring.client_metrics import ClientMetrics
+from kbroker.client.settings.client_settings import Settings
 from kbroker.protocol.api import ApiKey
 from kbroker.uuids import uuid_text
 

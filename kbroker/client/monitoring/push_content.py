@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from math import isfinite
 from typing import NamedTuple
 
-from kbroker.client.client_metrics import Group
+from kbroker.client.monitoring.client_metrics import Group
 from kbroker.client.monitoring.push_state import Subscription
 from kbroker.protocol.otlp_encoding import gauge, metrics_data, number, total
 from kbroker.record.compression import compress

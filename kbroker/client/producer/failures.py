@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kbroker.client.client_settings import Settings
 from kbroker.client.errors import BufferExhausted, NoSuchPartition, RecordTooLarge
+from kbroker.client.settings.client_settings import Settings
 
 
 class Failures:

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from kbroker.client import transactions
-from kbroker.client.client_settings import Settings
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.consumer.partitions import as_committed
 from kbroker.client.errors import ClientError, RejectedError, TransactionState
 from kbroker.client.offsets import GroupMetadata, TopicPartition
 from kbroker.client.producer.sender import Sender
+from kbroker.client.settings.client_settings import Settings
 from kbroker.client.transactions import ProducerIdentity
 from kbroker.errors import ErrorCode
 

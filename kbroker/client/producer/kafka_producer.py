@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from kbroker._ext.client.forwarder import Forwarder
 from kbroker._ext.client.record_futures import RecordFuture, RecordFutures
 from kbroker._ext.client.send_loop import SendLoop
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
+from kbroker.client.connections.hosts import require_threads
 from kbroker.client.errors import (
     BufferExhausted,
     ClientClosed,
@@ -22,7 +23,6 @@ from kbroker.client.errors import (
     Timeout,
     TransactionState,
 )
-from kbroker.client.hosts import require_threads
 from kbroker.client.monitoring.monitoring import Monitoring
 from kbroker.client.offsets import GroupMetadata
 from kbroker.client.producer import at_exit, parts

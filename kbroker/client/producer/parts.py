@@ -9,10 +9,10 @@ from typing import Any
 
 from kbroker._ext.client.appender import Appender
 from kbroker._ext.client.record_futures import RecordFuture
-from kbroker.client.client_settings import Settings
 from kbroker.client.errors import SerializationFailed
 from kbroker.client.producer.failures import Failures
 from kbroker.client.producer.records import ProducerRecord, RecordMetadata
+from kbroker.client.settings.client_settings import Settings
 from kbroker.record.compression import CODEC_NAMES
 
 logger = logging.getLogger(__name__)

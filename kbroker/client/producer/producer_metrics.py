@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from kbroker._ext.client import producer_figures
 from kbroker._ext.client.appender import Appender
 from kbroker._ext.client.send_loop import SendLoop
-from kbroker.client.client_metrics import (
+from kbroker.client.monitoring.client_metrics import (
     ClientMetrics,
     Counts,
     Group,
@@ -21,8 +21,8 @@ from kbroker.client.client_metrics import (
     Samples,
     Values,
 )
-from kbroker.client.client_settings import Settings
 from kbroker.client.producer.sender import Sender
+from kbroker.client.settings.client_settings import Settings
 
 _PRODUCER = Names(
     rates=(

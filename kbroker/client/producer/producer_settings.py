@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kbroker.client.client_settings import (
+from kbroker.client.errors import SettingRefused
+from kbroker.client.settings.client_settings import (
     INT_MAX,
     LONG_MAX,
     Setting,
@@ -19,8 +20,7 @@ from kbroker.client.client_settings import (
     text,
     whole,
 )
-from kbroker.client.common_settings import read_settings, with_common
-from kbroker.client.errors import SettingRefused
+from kbroker.client.settings.common_settings import read_settings, with_common
 
 IDEMPOTENT_IN_FLIGHT_MAX = 5  # BOUND: as many batches of a producer does a broker remember
 # BOUND: requests of one connection without a response, each of which has a place in memory.

@@ -19,9 +19,8 @@ from typing import Any
 from kbroker._ext.client.appender import Appender
 from kbroker._ext.client.send_loop import SendLoop
 from kbroker._ext.client.sent_batch import SentBatch
-from kbroker.client.client_settings import Settings
-from kbroker.client.cluster import Cluster
-from kbroker.client.connection import Connection
+from kbroker.client.connections.cluster import Cluster
+from kbroker.client.connections.connection import Connection
 from kbroker.client.errors import (
     ClientClosed,
     ClientError,
@@ -36,6 +35,7 @@ from kbroker.client.producer.answers import FENCED, MOVED, OUT_OF_STEP, UNSURE
 from kbroker.client.producer.beside import Beside
 from kbroker.client.producer.splitting import halves
 from kbroker.client.producer.topic_metadata import TopicMetadata
+from kbroker.client.settings.client_settings import Settings
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
 from kbroker.record.compression import CODEC_NAMES, ZSTD

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kbroker._ext.client.appender import Appender
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import ClientClosed, ClientError, RejectedError, Timeout, as_error
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.metadata import MetadataRequest

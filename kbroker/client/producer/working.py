@@ -15,15 +15,15 @@ from contextlib import suppress
 from typing import Any
 
 from kbroker._ext.client.appender import Appender
-from kbroker.client.client_settings import Settings
-from kbroker.client.cluster import Cluster
-from kbroker.client.connection import Connection
+from kbroker.client.connections.cluster import Cluster
+from kbroker.client.connections.connection import Connection
 from kbroker.client.errors import ClientClosed, ClientError
 from kbroker.client.monitoring.monitoring import Monitoring
 from kbroker.client.producer import at_exit
 from kbroker.client.producer.identity import BROKEN, OPEN, Identity
 from kbroker.client.producer.producer_metrics import ProducerMetrics
 from kbroker.client.producer.sender import Sender
+from kbroker.client.settings.client_settings import Settings
 
 logger = logging.getLogger(__name__)
 

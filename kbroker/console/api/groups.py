@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import ClientError, RejectedError
 from kbroker.client.fetch import RangeFetch
 from kbroker.client.group_admin import (

@@ -7,7 +7,7 @@ import binascii
 import time
 from typing import Any
 
-from kbroker.client.cluster import Cluster, Topic
+from kbroker.client.connections.cluster import Cluster, Topic
 from kbroker.client.errors import RejectedError
 from kbroker.client.group_admin import offsets_at
 from kbroker.client.offsets import EARLIEST, LATEST, TopicPartition, list_offsets

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import ClientError, RejectedError
 from kbroker.client.offsets import TopicPartition
 from kbroker.client.partition_admin import Reassignment, list_reassignments, log_dirs

@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from kbroker.client.cluster import Cluster
 from kbroker.client.config_admin import TOPIC, alter_configs, describe_configs
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import ClientError, RejectedError
 from kbroker.client.offsets import (
     EARLIEST,

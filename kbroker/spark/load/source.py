@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kbroker.client.cluster import NO_TOPIC_ID, Topic
+from kbroker.client.connections.cluster import NO_TOPIC_ID, Topic
 from kbroker.client.errors import RejectedError
 from kbroker.client.offsets import EARLIEST, LATEST, NO_OFFSET, commit, list_offsets, log_dir_sizes
 from kbroker.spark.load.commits import Ends, LoadError, TopicPartition

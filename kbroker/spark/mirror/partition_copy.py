@@ -31,7 +31,7 @@ from kbroker.batch_summary import (
     LOG_APPEND_TIME,
     TRANSACTIONAL,
 )
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import CorruptRecords, RejectedError
 from kbroker.client.fetch import RangeFetch, RecordSet
 from kbroker.client.offsets import EARLIEST, LATEST, committed, list_offsets

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import SettingRefused
 from kbroker.spark.options.given_options import KAFKA_PREFIX, GivenOptions
 from kbroker.spark.options.option_table import (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fault.clients.handles import Given
 from fault.clients.writers import CLOSE_S, FLUSH_S, PAUSE_S, REST_S, Row, Writer
 
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import ClientError
 from kbroker.client.produce import BatchProducer
 from kbroker.client.topic_reader import TopicReader

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from kbroker.client import addresses
+from kbroker.client.connections import addresses
 
 pytestmark = pytest.mark.unit
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kbroker.client.connections.kerberos import Kerberos, kerberos_settings
+from kbroker.client.connections.security import Security
 from kbroker.client.errors import SettingRefused
-from kbroker.client.kerberos import Kerberos, kerberos_settings
-from kbroker.client.security import Security
 from kbroker.security.sasl.kerberos import Kerberos as Server
 from kbroker.security.sasl.kerberos_library import KerberosError
 from kbroker.security.sasl.kerberos_names import PrincipalRules

@@ -7,10 +7,10 @@ import pickle
 import pytest
 
 from kbroker.client import errors
-from kbroker.client.addresses import parse_addresses
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.addresses import parse_addresses
+from kbroker.client.connections.cluster import Cluster
+from kbroker.client.connections.security import Security
 from kbroker.client.errors import SettingRefused
-from kbroker.client.security import Security
 from kbroker.wire import sasl
 
 pytestmark = pytest.mark.unit

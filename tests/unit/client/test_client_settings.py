@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.client.client_settings import (
+from kbroker.client.errors import SettingRefused
+from kbroker.client.settings.client_settings import (
     Setting,
     Settings,
     flag,
@@ -14,7 +15,6 @@ from kbroker.client.client_settings import (
     text,
     whole,
 )
-from kbroker.client.errors import SettingRefused
 
 pytestmark = pytest.mark.unit
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from support.java_stores import jks, jks_key, jks_trusted, pkcs12_of
 
+from kbroker.client.connections.security import Security
 from kbroker.client.errors import SettingRefused
-from kbroker.client.security import Security
 from kbroker.security.certificates import Authority, Issued, create_authority
 
 pytestmark = pytest.mark.unit

@@ -10,7 +10,7 @@ from support.consumer_scene import KEY, Scene, batch, values
 
 from kbroker._ext.arrow.arrow_reader import ArrowReader
 from kbroker._ext.client.record_reader import RecordReader
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.consumer.commits import Commits, Identity
 from kbroker.client.consumer.lanes import Inbox, Lane
 from kbroker.client.consumer.partitions import OffsetAndMetadata

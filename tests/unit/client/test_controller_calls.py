@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from support.security_broker import SecurityBroker
 
-from kbroker.client import controller_calls
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections import controller_calls
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import RejectedError, Timeout
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.message import Message

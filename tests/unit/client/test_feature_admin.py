@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.fake_broker import FakeBroker
 
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
 from kbroker.client.feature_admin import (
     SAFE_DOWNGRADE,
     UNSAFE_DOWNGRADE,

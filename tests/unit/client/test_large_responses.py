@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.fake_broker import FakeBroker
 
-from kbroker.client.connection import Connection
+from kbroker.client.connections.connection import Connection
 from kbroker.client.errors import ConnectionLost, Timeout
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse

@@ -16,8 +16,8 @@ from support.fake_broker import FakeBroker
 
 from kbroker.client import KafkaConsumer, KafkaProducer
 from kbroker.client.aio import AsyncKafkaProducer
-from kbroker.client.client_metrics import Group
 from kbroker.client.errors import SettingRefused
+from kbroker.client.monitoring.client_metrics import Group
 from kbroker.client.monitoring.metrics_page import Told, metrics_text, samples
 from kbroker.exposition.server import CONNECTIONS_MAX
 from kbroker.testing import wait_until

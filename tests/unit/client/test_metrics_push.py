@@ -15,8 +15,8 @@ from support.fake_broker import FakeBroker
 
 from kbroker.client import KafkaConsumer, KafkaProducer
 from kbroker.client.aio import AsyncKafkaConsumer, AsyncKafkaProducer
-from kbroker.client.client_metrics import Group
 from kbroker.client.errors import SettingRefused
+from kbroker.client.monitoring.client_metrics import Group
 from kbroker.client.monitoring.push_content import POINTS_MAX, PushContent, telemetry_name
 from kbroker.client.monitoring.push_state import NO_ID, PushState, Subscription
 from kbroker.errors import ErrorCode

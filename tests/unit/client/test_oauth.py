@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from support.fake_broker import FakeBroker
 
-from kbroker.client.cluster import Cluster
+from kbroker.client.connections.cluster import Cluster
+from kbroker.client.connections.security import Security
 from kbroker.client.errors import AuthenticationFailed, SettingRefused
-from kbroker.client.security import Security
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from kbroker.protocol.messages.sasl_handshake import SaslHandshakeResponse

@@ -10,7 +10,7 @@ import pytest
 from support.scripted_produce import CLOSE, QUICK, Scripted, producer
 
 from kbroker.client.aio import AsyncKafkaProducer
-from kbroker.client.client_metrics import Names, Samples
+from kbroker.client.monitoring.client_metrics import Names, Samples
 from kbroker.errors import ErrorCode
 from kbroker.testing import wait_until
 

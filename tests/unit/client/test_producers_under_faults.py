@@ -17,8 +17,8 @@ from support.scripted_produce import Scripted, producer
 
 from kbroker.client import KafkaConsumer, KafkaProducer
 from kbroker.client.aio import AsyncKafkaProducer
-from kbroker.client.cluster import Cluster
-from kbroker.client.connection import Connection
+from kbroker.client.connections.cluster import Cluster
+from kbroker.client.connections.connection import Connection
 from kbroker.client.errors import (
     ClientClosed,
     RejectedError,

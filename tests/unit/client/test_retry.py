@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from kbroker.client import retry as subject
+from kbroker.client.connections import retry as subject
+from kbroker.client.connections.retry import Retry
 from kbroker.client.errors import ConnectionLost, RejectedError, Timeout, UnreachableError
-from kbroker.client.retry import Retry
 from kbroker.errors import ErrorCode
 from kbroker.logcontext import RateLimit
 

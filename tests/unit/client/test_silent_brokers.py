@@ -12,11 +12,11 @@ import pytest
 from support.fake_broker import FakeBroker
 
 from kbroker.client import KafkaAdminClient, KafkaConsumer, admin, config_admin, partition_admin
-from kbroker.client.cluster import GROUP, Cluster
+from kbroker.client.connections.cluster import GROUP, Cluster
+from kbroker.client.connections.retry import Retry
 from kbroker.client.consumer.lanes import Inbox, Lane
 from kbroker.client.consumer.member_thread import Ask, End, MemberThread, Wait
 from kbroker.client.errors import ClientError, ConnectionLost, RejectedError, Timeout
-from kbroker.client.retry import Retry
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsResponse

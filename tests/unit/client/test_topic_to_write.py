@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from kbroker.client import cluster as cluster_module
-from kbroker.client import retry as subject
-from kbroker.client.cluster import Cluster, Partition, Topic
+from kbroker.client.connections import cluster as cluster_module
+from kbroker.client.connections import retry as subject
+from kbroker.client.connections.cluster import Cluster, Partition, Topic
 from kbroker.client.errors import RejectedError, UnreachableError
 
 pytestmark = pytest.mark.unit

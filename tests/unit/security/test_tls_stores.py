@@ -16,8 +16,8 @@ from support.certificates import OPENSSL
 from support.descriptors import open_files
 from support.java_stores import jks, jks_key, jks_trusted, pkcs12_of
 
+from kbroker.client.connections.security import Security
 from kbroker.client.errors import SettingRefused
-from kbroker.client.security import Security
 from kbroker.config.loader import load_properties
 from kbroker.errors import ConfigError
 from kbroker.peers.security import tls_reason

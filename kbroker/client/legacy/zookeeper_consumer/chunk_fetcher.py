@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from kbroker._ext.record.record_cursor import RecordsDamaged, end_offset
-from kbroker.client.cluster import Cluster
-from kbroker.client.connection import Connection
+from kbroker.client.connections.cluster import Cluster
+from kbroker.client.connections.connection import Connection
 from kbroker.client.errors import (
     ClientError,
     OffsetOutOfRange,

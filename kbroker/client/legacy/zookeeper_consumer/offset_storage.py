@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from kbroker.client.cluster import GROUP, Cluster
+from kbroker.client.connections.cluster import GROUP, Cluster
 from kbroker.client.errors import ClientError
 from kbroker.client.legacy.zookeeper_consumer.group_session import GroupSession
 from kbroker.client.legacy.zookeeper_consumer.zookeeper_consumer_settings import (

@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from kbroker.client.client_settings import (
+from kbroker.client.errors import SettingRefused
+from kbroker.client.settings.client_settings import (
     INT_MAX,
     LONG_MAX,
     Setting,
@@ -16,7 +17,6 @@ from kbroker.client.client_settings import (
     text,
     whole,
 )
-from kbroker.client.errors import SettingRefused
 from kbroker.properties import PropertiesError, read_properties
 
 SMALLEST, LARGEST = "smallest", "largest"

@@ -6,8 +6,8 @@ import pytest
 
 from kbroker.cli.kafka.consumer_performance import OPTIONS, _settings
 from kbroker.cli.kafka.options import Given
-from kbroker.client.client_settings import Settings
 from kbroker.client.consumer.consumer_settings import SETTINGS
+from kbroker.client.settings.client_settings import Settings
 
 pytestmark = pytest.mark.unit
 

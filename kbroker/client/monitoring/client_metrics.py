@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from kbroker.client.client_settings import Settings
+from kbroker.client.settings.client_settings import Settings
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("kbroker.client.client_metrics")
 
 # What is counted, since the start or as the largest since it was taken last.
 Counts = dict[str, int]

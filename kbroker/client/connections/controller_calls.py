@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from kbroker.client.cluster import Cluster
-from kbroker.client.connection import Connection
+from kbroker.client.connections.cluster import Cluster
+from kbroker.client.connections.connection import Connection
+from kbroker.client.connections.retry import Retry
 from kbroker.client.errors import ClientError, RejectedError
-from kbroker.client.retry import Retry
 from kbroker.errors import ErrorCode
 from kbroker.protocol.message import Message
 from kbroker.protocol.messages.metadata import MetadataRequest

@@ -28,6 +28,8 @@ TELL_AFTER_S = 5.0
 """A caller that waits for a deadline is told the reason after this time: a wrong port looks like a
 slow broker.
 """
+LOGGER = "kbroker.client.retry"
+"""Programs set its level: docs/spark.md names it."""
 _TELL_AGAIN_AFTER_S = 30.0  # many calls wait for the same broker
 _told: RateLimit | None = None
 
@@ -134,7 +136,7 @@ def _tell(what: str, error: Exception, left_s: float) -> None:
     global _told
     _told = _told or RateLimit(_TELL_AGAIN_AFTER_S)
     if _told.due(str(error)):
-        logger = logging.getLogger(__name__)
+        logger = logging.getLogger(LOGGER)
         logger.warning("%s: %s; retrying for another %.0f s", what, error, left_s)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from kbroker.client.addresses import connect
+from kbroker.client.connections.addresses import connect
 from kbroker.client.errors import (
     AuthenticationFailed,
     ClientError,
@@ -42,7 +42,7 @@ from kbroker.wire.stream import (
 )
 
 if TYPE_CHECKING:
-    from kbroker.client.security import Security
+    from kbroker.client.connections.security import Security
 
 _SOFTWARE_NAME = "kbroker-client"
 _SOFTWARE_VERSION = "0.1.0"

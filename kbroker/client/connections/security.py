@@ -15,15 +15,15 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kbroker.client import stores
+from kbroker.client.connections import stores
 from kbroker.client.errors import AuthenticationFailed, ConnectionLost, SettingRefused, Timeout
 from kbroker.protocol.api import ApiKey
 
 if TYPE_CHECKING:
     import ssl
 
-    from kbroker.client import kerberos, oauth
-    from kbroker.client.connection import Connection
+    from kbroker.client.connections import kerberos, oauth
+    from kbroker.client.connections.connection import Connection
     from kbroker.protocol.message import Message
     from kbroker.wire import sasl
 
@@ -285,7 +285,7 @@ def _from_jaas(text: str, mechanism: str) -> tuple[str, str, bool]:
 
 
 def _kerberos(settings: Mapping[str, str]) -> kerberos.KerberosSettings:
-    from kbroker.client import kerberos
+    from kbroker.client.connections import kerberos
 
     jaas = None
     if text := settings.get("sasl.jaas.config"):
@@ -298,13 +298,13 @@ def _kerberos(settings: Mapping[str, str]) -> kerberos.KerberosSettings:
 
 
 def _kerberos_client(own: kerberos.KerberosSettings, host: str) -> sasl.Mechanism:
-    from kbroker.client import kerberos
+    from kbroker.client.connections import kerberos
 
     return kerberos.Kerberos(lambda: kerberos.initiator(own, host))
 
 
 def _token_source(settings: Mapping[str, str]) -> oauth.TokenSource:
-    from kbroker.client import oauth  # its parts of urllib take long to import
+    from kbroker.client.connections import oauth  # its parts of urllib take long to import
 
     jaas = {}
     if text := settings.get("sasl.jaas.config"):

@@ -12,7 +12,7 @@ import importlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from kbroker.client import security
+from kbroker.client.connections import security
 from kbroker.client.errors import SettingRefused
 
 INT_MAX = (1 << 31) - 1

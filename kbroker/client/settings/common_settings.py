@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kbroker.client.client_settings import (
+from kbroker.client.errors import SettingRefused
+from kbroker.client.settings.client_settings import (
     INT_MAX,
     LONG_MAX,
     Setting,
@@ -16,7 +17,6 @@ from kbroker.client.client_settings import (
     text,
     whole,
 )
-from kbroker.client.errors import SettingRefused
 
 # Java's default, which is always there.
 _JMX_REPORTER = "org.apache.kafka.common.metrics.JmxReporter"

@@ -14,8 +14,10 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from kbroker.client.addresses import parse_addresses
-from kbroker.client.connection import Connection
+from kbroker.client.connections.addresses import parse_addresses
+from kbroker.client.connections.connection import Connection
+from kbroker.client.connections.retry import Retry, milliseconds
+from kbroker.client.connections.security import Security
 from kbroker.client.errors import (
     ClientClosed,
     ClientError,
@@ -25,8 +27,6 @@ from kbroker.client.errors import (
     Timeout,
     UnreachableError,
 )
-from kbroker.client.retry import Retry, milliseconds
-from kbroker.client.security import Security
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.message import Message

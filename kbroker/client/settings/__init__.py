@@ -1,0 +1,1 @@
+"""What settings of clients are: rows of tables, and values read by them."""
