@@ -187,7 +187,7 @@ def send_many_ours(options: Options, values: Any) -> None:
 
 
 def send_arrays_ours(options: Options, values: list[bytes]) -> None:
-    send_many_ours(options, import_module("kbroker.client.record_arrays").Fields.of(values))
+    send_many_ours(options, import_module("kbroker.client.batches.record_arrays").Fields.of(values))
 
 
 def send_confluent(options: Options, values: list[bytes]) -> None:

@@ -102,8 +102,8 @@ def fill(bootstrap: str, way: Way, records: int) -> str:
 
 def records_in(bootstrap: str, topic: str) -> int:
     """In all of its partitions."""
+    from kbroker.client.batches.offsets import LATEST, list_offsets
     from kbroker.client.connections.cluster import Cluster
-    from kbroker.client.offsets import LATEST, list_offsets
 
     with Cluster(bootstrap) as cluster:
         found = list_offsets(cluster, {(topic, n): LATEST for n in range(PARTITIONS)})

@@ -122,7 +122,7 @@ def prepared_batch(value_bytes: int) -> pa.RecordBatch:
 
     import pyarrow as pa
 
-    from kbroker.client.arrow import schema_of
+    from kbroker.client.batches.arrow import schema_of
 
     source, rows = random.Random(7), GENERATED_ROWS
     if value_bytes > 100:
@@ -201,7 +201,7 @@ def rows_to_produce() -> pa.RecordBatch:
     """
     import pyarrow as pa
 
-    import kbroker.client.arrow  # noqa: F401
+    import kbroker.client.batches.arrow  # noqa: F401
 
     keys = [str(number).encode() for number in range(GENERATED_ROWS)]
     columns = {"key": pa.array(keys), "value": pa.array([b"0123456789" * 10] * GENERATED_ROWS)}
@@ -209,7 +209,7 @@ def rows_to_produce() -> pa.RecordBatch:
 
 
 def _produce(work: tuple[str, str, int]) -> None:
-    from kbroker.client.arrow import ArrowProducer
+    from kbroker.client.batches.arrow import ArrowProducer
     from kbroker.client.connections.cluster import Cluster
 
     bootstrap, topic, rows = work

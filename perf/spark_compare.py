@@ -200,7 +200,7 @@ def fill_topic(bootstrap: str, name: str, rows: int, value_bytes: int) -> None:
     """Keys of 16 bytes, values half random; uncompressed, to the partitions in turn."""
     import pyarrow as pa
 
-    from kbroker.client.arrow import ArrowProducer
+    from kbroker.client.batches.arrow import ArrowProducer
     from kbroker.client.connections.cluster import Cluster
 
     source = random.Random(7)
@@ -249,9 +249,9 @@ def read_raw(value_bytes: int) -> Callable[[Bench, str], Sample]:
 
 
 def _read_partition(work: tuple[str, str, int]) -> int:
-    from kbroker.client.arrow import read_arrow
+    from kbroker.client.batches.arrow import read_arrow
+    from kbroker.client.batches.offsets import LATEST, list_offsets
     from kbroker.client.connections.cluster import Cluster
-    from kbroker.client.offsets import LATEST, list_offsets
 
     bootstrap, topic, partition = work
     with Cluster(bootstrap) as cluster:

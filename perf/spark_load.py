@@ -141,7 +141,7 @@ def _fill_partition(bootstrap: str, name: str, rows: int, value_bytes: int) -> N
 
     import pyarrow as pa
 
-    from kbroker.client.arrow import ArrowProducer
+    from kbroker.client.batches.arrow import ArrowProducer
     from kbroker.client.connections.cluster import Cluster
 
     source = random.Random(8)

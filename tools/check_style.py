@@ -35,7 +35,11 @@ IMPORTED_BY = {
     "cryptography": ("kbroker/security",),
     "jwt": ("kbroker/security/sasl",),
     "gssapi": ("kbroker/security/sasl",),
-    "pyarrow": ("kbroker/client/arrow", "kbroker/spark"),
+    "pyarrow": (
+        "kbroker/client/batches/arrow",
+        "kbroker/client/consumer/arrow_sets",
+        "kbroker/spark",
+    ),
     "pandas": ("kbroker/spark",),
     "deltalake": ("kbroker/spark",),
     "pyiceberg": ("kbroker/spark",),

@@ -12,7 +12,7 @@ from kbroker.cli.times import TIME_MS_MAX, time_text
 from kbroker.wording import shown
 
 if TYPE_CHECKING:
-    from kbroker.client.topic_reader import ReadRecord
+    from kbroker.client.batches.topic_reader import ReadRecord
 
 _HEADINGS = ("PARTITION", "OFFSET", "TIME", "KEY", "HEADERS", "VALUE")
 # BOUND: rows that wait for each other, for columns that are as wide as the widest of them.

@@ -3,8 +3,8 @@
 ``KafkaProducer``, ``KafkaConsumer`` and ``KafkaAdminClient`` are for applications
 (docs/clients.md). Below them is a wire client of whole record batches: blocking, driven by the
 caller, every call with a deadline, without record objects
-(docs/decisions/0007-client-and-spark.md); ``kbroker.client.arrow`` is the part of that which needs
-pyarrow.
+(docs/decisions/0007-client-and-spark.md), in ``batches``; ``batches.arrow`` is the part of that
+which needs pyarrow.
 """
 
 from __future__ import annotations
@@ -54,18 +54,28 @@ _PLACES = {
 # Where modules are by the names that they had before there were rooms: programs may import them.
 _EARLIER = {
     "addresses": "connections.addresses",
+    "arrow": "batches.arrow",
+    "arrow_sets": "consumer.arrow_sets",
     "client_metrics": "monitoring.client_metrics",
     "client_settings": "settings.client_settings",
     "cluster": "connections.cluster",
     "common_settings": "settings.common_settings",
     "connection": "connections.connection",
     "controller_calls": "connections.controller_calls",
+    "counts": "batches.counts",
+    "fetch": "batches.fetch",
+    "flushed": "batches.flushed",
     "hosts": "connections.hosts",
     "kerberos": "connections.kerberos",
     "oauth": "connections.oauth",
+    "offsets": "batches.offsets",
+    "produce": "batches.produce",
+    "record_arrays": "batches.record_arrays",
     "retry": "connections.retry",
     "security": "connections.security",
     "stores": "connections.stores",
+    "topic_reader": "batches.topic_reader",
+    "transactions": "batches.transactions",
 }
 
 

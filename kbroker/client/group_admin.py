@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from kbroker.client.connections.cluster import GROUP, Cluster
-from kbroker.client.connections.connection import Connection
-from kbroker.client.errors import ClientError, RejectedError, UnsupportedByBroker
-from kbroker.client.offsets import (
+from kbroker.client.batches.offsets import (
     EARLIEST,
     LATEST,
     TopicPartition,
     committed,
     list_offsets,
 )
+from kbroker.client.connections.cluster import GROUP, Cluster
+from kbroker.client.connections.connection import Connection
+from kbroker.client.errors import ClientError, RejectedError, UnsupportedByBroker
 from kbroker.errors import ErrorCode
 from kbroker.protocol import codec
 from kbroker.protocol.message import Message

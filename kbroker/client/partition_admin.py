@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.connections.controller_calls import ask_controller, check
 from kbroker.client.connections.retry import Retry
@@ -18,7 +19,6 @@ from kbroker.client.errors import (
     UnreachableError,
     UnsupportedByBroker,
 )
-from kbroker.client.offsets import TopicPartition
 from kbroker.errors import ErrorCode
 
 

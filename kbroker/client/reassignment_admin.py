@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.connections.controller_calls import ask_controller, check
 from kbroker.client.errors import RejectedError
-from kbroker.client.offsets import TopicPartition
 from kbroker.client.partition_admin import by_topic, log_dirs
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.connections.cluster import TRANSACTION, Cluster
 from kbroker.client.errors import ClientError, RejectedError
-from kbroker.client.offsets import TopicPartition
 from kbroker.client.partition_admin import by_topic
 from kbroker.errors import ErrorCode
 
@@ -221,6 +221,6 @@ def abort_in_partition(
 
 def force_terminate(cluster: Cluster, transactional_id: str) -> None:
     """Abort the open transaction of an id, and fence its producer. Raises RejectedError."""
-    from kbroker.client.transactions import init_producer
+    from kbroker.client.batches.transactions import init_producer
 
     init_producer(cluster, transactional_id, timeout_ms=_FENCING_TIMEOUT_MS)

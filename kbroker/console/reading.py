@@ -12,11 +12,11 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from kbroker.batch_errors import CorruptBatchError, DecompressionError
+from kbroker.client.batches.fetch import RangeFetch
+from kbroker.client.batches.offsets import TopicPartition
+from kbroker.client.batches.topic_reader import ReadRecord, records_of
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import CorruptRecords
-from kbroker.client.fetch import RangeFetch
-from kbroker.client.offsets import TopicPartition
-from kbroker.client.topic_reader import ReadRecord, records_of
 from kbroker.console.record_json import Search
 
 # BOUND: bytes that a reading fetches, and of one fetch; one batch may be larger.

@@ -6,7 +6,7 @@ import base64
 import codecs
 from typing import Any
 
-from kbroker.client.topic_reader import ReadRecord
+from kbroker.client.batches.topic_reader import ReadRecord
 
 
 def record_json(record: ReadRecord, bytes_max: int) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kbroker.client import offsets as client
+from kbroker.client.batches import offsets as client
 from kbroker.client.connections.cluster import NO_TOPIC_ID, Cluster, Topic
 from kbroker.client.errors import RejectedError
 from kbroker.errors import ErrorCode

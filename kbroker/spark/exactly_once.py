@@ -14,9 +14,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from kbroker.client.connections.cluster import Cluster
-from kbroker.client.errors import ClientError, RejectedError
-from kbroker.client.transactions import (
+from kbroker.client.batches.transactions import (
     Outcome,
     ProducerIdentity,
     end_transaction,
@@ -25,6 +23,8 @@ from kbroker.client.transactions import (
     open_transactional_ids,
     outcome,
 )
+from kbroker.client.connections.cluster import Cluster
+from kbroker.client.errors import ClientError, RejectedError
 from kbroker.errors import ErrorCode
 from kbroker.spark.intents import Intents, Recorded
 from kbroker.spark.options.options import WriteOptions

@@ -21,10 +21,10 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from kbroker.client.batches.offsets import EARLIEST, LATEST, commit, committed, list_offsets
+from kbroker.client.batches.transactions import ProducerIdentity
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import ClientError, RejectedError
-from kbroker.client.offsets import EARLIEST, LATEST, commit, committed, list_offsets
-from kbroker.client.transactions import ProducerIdentity
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.create_topics import CreateTopicsRequest
 from kbroker.protocol.messages.describe_configs import DescribeConfigsRequest
@@ -115,7 +115,7 @@ class Intents:
     def _append(self, write: str, value: bytes | None) -> int:
         import pyarrow as pa
 
-        from kbroker.client.arrow import ArrowProducer
+        from kbroker.client.batches.arrow import ArrowProducer
 
         self._ensure_topic()
         row = pa.record_batch(
@@ -138,7 +138,7 @@ class Intents:
 
     def _read(self, write: str, batch: int, start: int, end: int) -> Recorded | None:
         """The newest record of the write in a span of offsets."""
-        from kbroker.client.arrow import read_arrow
+        from kbroker.client.batches.arrow import read_arrow
 
         newest, at = None, 0
         columns = ["key", "value", "offset"]

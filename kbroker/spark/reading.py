@@ -48,7 +48,7 @@ def _read_range(
     columns: list[str],
     topic_id: bytes | None,
 ) -> Iterator[pa.RecordBatch]:
-    from kbroker.client.arrow import read_arrow
+    from kbroker.client.batches.arrow import read_arrow
 
     start = one.start
     max_bytes = fetch_bytes_max(options.kafka, fetch_bytes(one))

@@ -26,9 +26,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from kbroker.client.batches.produce import IN_FLIGHT_MAX
+from kbroker.client.batches.transactions import ProducerIdentity
 from kbroker.client.errors import ClientError
-from kbroker.client.produce import IN_FLIGHT_MAX
-from kbroker.client.transactions import ProducerIdentity
 from kbroker.record.compression import CODEC_NAMES
 from kbroker.spark.checkpoint import query_id
 from kbroker.spark.exactly_once import (
@@ -47,7 +47,7 @@ from kbroker.spark.worker_process import prepare_worker
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kbroker.client.arrow import ArrowProducer
+    from kbroker.client.batches.arrow import ArrowProducer
     from kbroker.client.connections.cluster import Cluster
 
 # The maximum that brokers allow by default: a micro-batch may take long.
@@ -212,7 +212,7 @@ class _Writer:
         return identity
 
     def _producer(self, cluster: Cluster, transactional_id: str | None) -> ArrowProducer:
-        from kbroker.client.arrow import ArrowProducer
+        from kbroker.client.batches.arrow import ArrowProducer
 
         settings = producer_settings(self._options.kafka)
         if transactional_id is not None:
@@ -306,7 +306,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
 def producer_settings(kafka: Mapping[str, str]) -> dict[str, Any]:
     """Arguments of ``ArrowProducer`` for settings under their Kafka names. Raises OptionError."""
-    from kbroker.client.arrow import BATCH_BYTES
+    from kbroker.client.batches.arrow import BATCH_BYTES
 
     acks = kafka.get("acks", "all").lower()
     if acks not in ("all", "-1", "0", "1"):

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from support.fake_broker import FakeBroker
 
+from kbroker.client.batches.produce import BatchProducer
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import RejectedError, Timeout
-from kbroker.client.produce import BatchProducer
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.message import Message

@@ -15,8 +15,8 @@ from kbroker.client import (
     quota_admin,
 )
 from kbroker.client.admin import CLUSTER_NAME, Acl, Credential
+from kbroker.client.batches.offsets import EARLIEST, LATEST
 from kbroker.client.errors import ClientClosed, RejectedError
-from kbroker.client.offsets import EARLIEST, LATEST
 from kbroker.client.reassignment_admin import PartitionReplica
 from kbroker.client.token_admin import Principal
 from kbroker.client.topic_admin import NewTopic

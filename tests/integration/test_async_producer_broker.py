@@ -12,9 +12,9 @@ pytest.importorskip("pyarrow")
 from support import client_topics as topics
 
 from kbroker.client.aio import AsyncKafkaConsumer, AsyncKafkaProducer
+from kbroker.client.batches.record_arrays import Fields
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import RejectedError, TransactionState
-from kbroker.client.record_arrays import Fields
 from kbroker.errors import ErrorCode
 from kbroker.testing import Broker
 

@@ -12,7 +12,11 @@ from typing import Any
 import pytest
 from support.fake_broker import FakeBroker, Respond, sasl_responses
 
-from kbroker.client import transactions
+from kbroker.client.batches import transactions
+from kbroker.client.batches.fetch import RangeFetch
+from kbroker.client.batches.offsets import LATEST, commit, committed, list_offsets, retention_of
+from kbroker.client.batches.produce import BatchProducer
+from kbroker.client.batches.transactions import ProducerIdentity
 from kbroker.client.connections import cluster as cluster_module
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.connections.connection import Connection
@@ -28,10 +32,6 @@ from kbroker.client.errors import (
     UnreachableError,
     UnsupportedByBroker,
 )
-from kbroker.client.fetch import RangeFetch
-from kbroker.client.offsets import LATEST, commit, committed, list_offsets, retention_of
-from kbroker.client.produce import BatchProducer
-from kbroker.client.transactions import ProducerIdentity
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse

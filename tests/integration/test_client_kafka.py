@@ -15,18 +15,18 @@ pa = pytest.importorskip("pyarrow")
 from support import certificates  # noqa: E402
 from support import client_topics as topics  # noqa: E402
 
-from kbroker.client import transactions  # noqa: E402
-from kbroker.client.arrow import ArrowProducer  # noqa: E402
+from kbroker.client.batches import transactions  # noqa: E402
+from kbroker.client.batches.arrow import ArrowProducer  # noqa: E402
+from kbroker.client.batches.counts import count_records  # noqa: E402
+from kbroker.client.batches.offsets import commit, committed, log_dir_sizes, retention_of  # noqa: E402
 from kbroker.client.connections.cluster import Cluster  # noqa: E402
 from kbroker.client.connections.security import Security  # noqa: E402
-from kbroker.client.counts import count_records  # noqa: E402
 from kbroker.client.errors import (  # noqa: E402
     AuthenticationFailed,
     OffsetOutOfRange,
     RejectedError,
     Timeout,
 )
-from kbroker.client.offsets import commit, committed, log_dir_sizes, retention_of  # noqa: E402
 from kbroker.protocol.messages.alter_user_scram_credentials import (  # noqa: E402
     AlterUserScramCredentialsRequest,
 )

@@ -14,9 +14,19 @@ pa = pytest.importorskip("pyarrow")
 
 from support import client_topics as topics  # noqa: E402
 
-from kbroker.client.arrow import read_arrow, schema_of  # noqa: E402
+from kbroker.client.batches.arrow import read_arrow, schema_of  # noqa: E402
+from kbroker.client.batches.counts import count_records  # noqa: E402
+from kbroker.client.batches.fetch import RangeFetch  # noqa: E402
+from kbroker.client.batches.offsets import (  # noqa: E402
+    LATEST,
+    NO_OFFSET,
+    commit,
+    committed,
+    list_offsets,
+    log_dir_sizes,
+    retention_of,
+)
 from kbroker.client.connections.cluster import Cluster  # noqa: E402
-from kbroker.client.counts import count_records  # noqa: E402
 from kbroker.client.errors import (  # noqa: E402
     CorruptRecords,
     OffsetOutOfRange,
@@ -25,16 +35,6 @@ from kbroker.client.errors import (  # noqa: E402
     Timeout,
     TopicChanged,
     UnreachableError,
-)
-from kbroker.client.fetch import RangeFetch  # noqa: E402
-from kbroker.client.offsets import (  # noqa: E402
-    LATEST,
-    NO_OFFSET,
-    commit,
-    committed,
-    list_offsets,
-    log_dir_sizes,
-    retention_of,
 )
 from kbroker.testing import Broker, wait_until  # noqa: E402
 

@@ -20,12 +20,12 @@ pa = pytest.importorskip("pyarrow")
 
 from support import client_topics as topics  # noqa: E402
 
-from kbroker.client import transactions  # noqa: E402
-from kbroker.client.arrow import ArrowProducer  # noqa: E402
+from kbroker.client.batches import transactions  # noqa: E402
+from kbroker.client.batches.arrow import ArrowProducer  # noqa: E402
+from kbroker.client.batches.offsets import committed  # noqa: E402
+from kbroker.client.batches.produce import BatchProducer  # noqa: E402
 from kbroker.client.connections.cluster import Cluster  # noqa: E402
 from kbroker.client.errors import RejectedError, SettingRefused, Timeout  # noqa: E402
-from kbroker.client.offsets import committed  # noqa: E402
-from kbroker.client.produce import BatchProducer  # noqa: E402
 from kbroker.errors import ErrorCode  # noqa: E402
 from kbroker.testing import Broker, wait_until  # noqa: E402
 

@@ -9,8 +9,8 @@ import pytest
 from support.console_calls import call, got
 
 from kbroker.client import KafkaProducer
+from kbroker.client.batches.offsets import commit
 from kbroker.client.connections.cluster import Cluster
-from kbroker.client.offsets import commit
 from kbroker.client.quota_admin import describe_quotas
 from kbroker.client.topic_admin import NewTopic, create_topics
 from kbroker.console.operations import OPERATIONS

@@ -8,9 +8,9 @@ import pytest
 from support.console_calls import call, got
 
 from kbroker.client import KafkaProducer
+from kbroker.client.batches.offsets import commit
 from kbroker.client.config_admin import BROKER, TOPIC, alter_configs
 from kbroker.client.connections.cluster import Cluster as Client
-from kbroker.client.offsets import commit
 from kbroker.client.topic_admin import NewTopic, create_topics
 from kbroker.testing import wait_until
 from kbroker.testing.cluster import Cluster

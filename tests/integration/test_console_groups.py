@@ -10,8 +10,8 @@ import pytest
 from support.console_calls import call, got
 
 from kbroker.client import KafkaConsumer, KafkaProducer
+from kbroker.client.batches.offsets import commit, committed
 from kbroker.client.connections.cluster import Cluster
-from kbroker.client.offsets import commit, committed
 from kbroker.testing import Broker, wait_until
 
 pytestmark = pytest.mark.integration

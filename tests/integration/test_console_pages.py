@@ -17,8 +17,8 @@ from support.console_pages import ATTACK, checked, fits, shot, visit
 
 from kbroker.client import KafkaProducer
 from kbroker.client.admin import Acl, create_acls, set_password
+from kbroker.client.batches.offsets import commit
 from kbroker.client.connections.cluster import Cluster
-from kbroker.client.offsets import commit
 from kbroker.client.quota_admin import alter_quotas
 from kbroker.client.topic_admin import NewTopic, create_topics
 from kbroker.testing import Broker, wait_until

@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from fault.wire_client import WireClient
 from support.grids import some_of
 
+from kbroker.client.batches.produce import BatchProducer
 from kbroker.client.connections.cluster import Cluster as Client
-from kbroker.client.produce import BatchProducer
 from kbroker.coordinator.partitioner import (
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,

@@ -12,9 +12,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kbroker.cli import command
 from kbroker.client import group_admin, topic_admin
+from kbroker.client.batches.offsets import commit, committed
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import RejectedError
-from kbroker.client.offsets import commit, committed
 from kbroker.errors import ErrorCode
 from kbroker.testing import Broker, wait_until
 

@@ -21,8 +21,8 @@ from kbroker.cli.local.attached import AttachedBroker
 from kbroker.cli.local.board import board, look
 from kbroker.cli.local.runs import of_process, running
 from kbroker.client import KafkaProducer, topic_admin
+from kbroker.client.batches.offsets import commit
 from kbroker.client.connections.cluster import Cluster
-from kbroker.client.offsets import commit
 from kbroker.protocol.api import ApiKey
 from kbroker.testing import Broker, wait_until
 

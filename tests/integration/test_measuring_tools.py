@@ -13,8 +13,8 @@ import pytest
 
 from kbroker.cli.kafka import table
 from kbroker.client import KafkaConsumer
+from kbroker.client.batches.offsets import committed
 from kbroker.client.connections.cluster import Cluster
-from kbroker.client.offsets import committed
 from kbroker.testing import Broker, wait_until
 
 pytestmark = pytest.mark.integration

@@ -14,9 +14,9 @@ from support.zookeeper import ZooKeeperServer, skip_without_zookeeper
 
 from kbroker.cli import command
 from kbroker.client import KafkaConsumer, KafkaProducer
+from kbroker.client.batches.offsets import committed
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.legacy.offset_pairs import OffsetPairs
-from kbroker.client.offsets import committed
 from kbroker.client.topic_admin import NewTopic, create_topics
 from kbroker.testing import Broker
 

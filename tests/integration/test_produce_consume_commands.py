@@ -12,9 +12,9 @@ from confluent_kafka import Producer
 
 from kbroker.cli import command
 from kbroker.client import topic_admin
+from kbroker.client.batches.topic_reader import TopicReader
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import OffsetOutOfRange
-from kbroker.client.topic_reader import TopicReader
 from kbroker.testing import Broker
 
 pytestmark = pytest.mark.integration

@@ -20,9 +20,9 @@ from support import client_topics as topics  # noqa: E402
 from support.secured import PASSWORDS, Site, address_of  # noqa: E402
 
 from kbroker.client import KafkaProducer  # noqa: E402
+from kbroker.client.batches.offsets import committed  # noqa: E402
 from kbroker.client.connections.cluster import Cluster  # noqa: E402
 from kbroker.client.errors import RejectedError, TransactionState  # noqa: E402
-from kbroker.client.offsets import committed  # noqa: E402
 from kbroker.errors import ErrorCode  # noqa: E402
 from kbroker.record.compression import CODEC_NAMES  # noqa: E402
 from kbroker.testing import Broker, wait_until  # noqa: E402

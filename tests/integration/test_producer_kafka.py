@@ -13,9 +13,9 @@ pa = pytest.importorskip("pyarrow")
 from support import client_topics as topics  # noqa: E402
 
 from kbroker.client import KafkaProducer  # noqa: E402
+from kbroker.client.batches.offsets import committed  # noqa: E402
 from kbroker.client.connections.cluster import Cluster  # noqa: E402
 from kbroker.client.errors import RejectedError  # noqa: E402
-from kbroker.client.offsets import committed  # noqa: E402
 from kbroker.errors import ErrorCode  # noqa: E402
 from kbroker.record.compression import CODEC_NAMES  # noqa: E402
 from kbroker.testing import java_home  # noqa: E402

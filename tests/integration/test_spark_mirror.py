@@ -18,9 +18,9 @@ from support.load_records import produce, value_of
 from support.markers import await_markers
 from support.topics import add_partitions, create_topic, delete_topic
 
-from kbroker.client import transactions
+from kbroker.client.batches import transactions
+from kbroker.client.batches.fetch import RangeFetch, RecordSet
 from kbroker.client.connections.cluster import Cluster
-from kbroker.client.fetch import RangeFetch, RecordSet
 from kbroker.spark import pool
 from kbroker.spark.direct import InlineRunner
 from kbroker.spark.load.commits import LoadError

@@ -16,6 +16,7 @@ from support import sanitizer
 from kbroker.cli import command
 from kbroker.cli.verbs.completion import SCRIPTS
 from kbroker.client import topic_admin
+from kbroker.client.batches.offsets import commit
 from kbroker.client.cluster_admin import (
     ClusterState,
     describe_cluster,
@@ -23,7 +24,6 @@ from kbroker.client.cluster_admin import (
     summarize_cluster,
 )
 from kbroker.client.connections.cluster import Cluster
-from kbroker.client.offsets import commit
 from kbroker.testing import Broker
 from kbroker.testing.ports import HeldPort
 

@@ -213,7 +213,7 @@ def test_own_client_writes_and_reads_megabytes(broker: Broker, site: Site, liste
     pa = pytest.importorskip("pyarrow")
     from support import client_topics
 
-    from kbroker.client.arrow import ArrowProducer
+    from kbroker.client.batches.arrow import ArrowProducer
 
     topic = f"own-{listener}"
     written = [os.urandom(VALUE_BYTES) for _ in range(VALUES)]

@@ -8,8 +8,8 @@ import pytest
 from interop.beside import BESIDE, Beside
 
 from kbroker.client import KafkaConsumer, KafkaProducer
+from kbroker.client.batches.offsets import commit
 from kbroker.client.connections.cluster import Cluster
-from kbroker.client.offsets import commit
 from kbroker.testing import Broker
 
 pytestmark = BESIDE

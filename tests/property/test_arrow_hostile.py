@@ -15,7 +15,7 @@ from support.message_sets import OldMessage, set_bytes, wrapper_bytes  # noqa: E
 
 from kbroker._ext.record.record_counts import RecordCounter  # noqa: E402
 from kbroker._ext.record.record_cursor import RecordsDamaged, end_offset  # noqa: E402
-from kbroker.client.arrow import schema_of  # noqa: E402
+from kbroker.client.batches.arrow import schema_of  # noqa: E402
 from kbroker.record.batch import RecordBatch, iterate_batches  # noqa: E402
 from kbroker.record.builder import BatchBuilder  # noqa: E402
 

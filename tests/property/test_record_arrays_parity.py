@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.produce_link import ProduceLink, pool
 
 from kbroker._ext.client.record_reader import RecordReader
-from kbroker.client.record_arrays import Fields, Parts, arrays_of, parts_of, slices_of
+from kbroker.client.batches.record_arrays import Fields, Parts, arrays_of, parts_of, slices_of
 from kbroker.record.builder import BatchBuilder
 from kbroker.record.compression import CODEC_NAMES
 from kbroker.record.control import marker_batch

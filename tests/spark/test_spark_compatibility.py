@@ -10,8 +10,8 @@ from support.markers import await_markers
 from support.message_sets import OldMessage, set_bytes, wrapper_bytes
 from support.topics import WAIT_S, Record, create_topic, fill, producer, send
 
+from kbroker.client.batches.offsets import commit
 from kbroker.client.connections.cluster import Cluster
-from kbroker.client.offsets import commit
 from kbroker.testing import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.java]

@@ -13,11 +13,11 @@ from support.markers import await_markers
 from support.stream_kills import LosingSource
 from support.topics import Record, create_topic, fill, read_topic
 
-from kbroker.client.arrow import ArrowProducer
+from kbroker.client.batches.arrow import ArrowProducer
+from kbroker.client.batches.offsets import LATEST, list_offsets
+from kbroker.client.batches.transactions import Outcome, end_transaction, outcome
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import RejectedError
-from kbroker.client.offsets import LATEST, list_offsets
-from kbroker.client.transactions import Outcome, end_transaction, outcome
 from kbroker.protocol.messages.list_transactions import ListTransactionsRequest
 from kbroker.spark import install_kafka_alias
 from kbroker.spark.checkpoint import query_id

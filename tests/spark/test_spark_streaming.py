@@ -20,8 +20,8 @@ from support.topics import (
     send,
 )
 
+from kbroker.client.batches.offsets import committed
 from kbroker.client.connections.cluster import Cluster
-from kbroker.client.offsets import committed
 from kbroker.testing import Broker, wait_until
 
 pytestmark = pytest.mark.integration

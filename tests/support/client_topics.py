@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 from support.markers import await_markers
 
-from kbroker.client.arrow import ArrowProducer, read_arrow
+from kbroker.client.batches.arrow import ArrowProducer, read_arrow
+from kbroker.client.batches.offsets import EARLIEST, LATEST, list_offsets
 from kbroker.client.connections.cluster import Cluster
-from kbroker.client.offsets import EARLIEST, LATEST, list_offsets
 from kbroker.protocol.messages.create_topics import CreateTopicsRequest
 from kbroker.protocol.messages.delete_records import DeleteRecordsRequest
 from kbroker.protocol.messages.delete_topics import DeleteTopicsRequest

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kbroker.client.batches.offsets import LATEST, list_offsets
 from kbroker.client.connections.cluster import Cluster
-from kbroker.client.offsets import LATEST, list_offsets
 from kbroker.testing import wait_until
 
 

@@ -4,7 +4,7 @@ from typing import Any
 from _typeshed import ReadableBuffer
 
 from kbroker._ext.client.consumer_record import ConsumerRecord
-from kbroker.client.record_arrays import RecordArrays
+from kbroker.client.batches.record_arrays import RecordArrays
 
 class RecordColumns:
     topic: str

@@ -10,10 +10,10 @@ from kbroker.cli.kafka.options import Given, OptionError, WrongUse, flag, valued
 from kbroker.cli.kafka.running import BOOTSTRAP, Tool, connected
 
 if TYPE_CHECKING:
+    from kbroker.client.batches.offsets import TopicPartition
     from kbroker.client.connections.cluster import Cluster
     from kbroker.client.errors import ClientError
     from kbroker.client.group_admin import ListedGroup
-    from kbroker.client.offsets import TopicPartition
 
 _ACTIONS = ("list", "describe", "delete", "reset-offsets", "delete-offsets", "validate-regex")
 _SCENARIOS = (

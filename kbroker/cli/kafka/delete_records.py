@@ -9,7 +9,7 @@ from kbroker.cli.kafka.options import Given, valued
 from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool, connected
 
 if TYPE_CHECKING:
-    from kbroker.client.offsets import TopicPartition
+    from kbroker.client.batches.offsets import TopicPartition
 
 OPTIONS = (
     BOOTSTRAP._replace(argument="server(s) to use for bootstrapping"),

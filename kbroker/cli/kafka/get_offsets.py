@@ -12,8 +12,8 @@ from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool, check_bootstrap, 
 from kbroker.cli.kafka.topic_filter import included
 
 if TYPE_CHECKING:
+    from kbroker.client.batches.offsets import TopicPartition
     from kbroker.client.connections.cluster import Cluster
-    from kbroker.client.offsets import TopicPartition
 
 _TIMES = {
     "latest": -1,
@@ -123,8 +123,8 @@ def _offsets(
 ) -> dict[TopicPartition, int]:
     """Those that there are; partitions that have an error are named on stderr."""
     from kbroker.cli.kafka.java_words import java_text
+    from kbroker.client.batches.offsets import NO_OFFSET, list_offsets
     from kbroker.client.errors import ClientError
-    from kbroker.client.offsets import NO_OFFSET, list_offsets
 
     try:
         found = dict(list_offsets(cluster, dict.fromkeys(wanted, time_ms)))

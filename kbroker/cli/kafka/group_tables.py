@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from kbroker.cli.kafka.options import Given
 
 if TYPE_CHECKING:
+    from kbroker.client.batches.offsets import Committed, TopicPartition
     from kbroker.client.connections.cluster import Cluster
     from kbroker.client.group_admin import GroupState, Member
-    from kbroker.client.offsets import Committed, TopicPartition
 
 _REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
 _KNOWN = (*_REBALANCING, "Stable", "Empty", "Dead")
@@ -65,7 +65,7 @@ Row = tuple[str, ...]
 
 
 def _offset_rows(cluster: Cluster, state: GroupState) -> list[Row]:
-    from kbroker.client.offsets import LATEST, committed, list_offsets
+    from kbroker.client.batches.offsets import LATEST, committed, list_offsets
 
     offsets = committed(cluster, state.group, stable=False)
     assigned = [key for member in state.members for key in member.partitions]

@@ -10,8 +10,8 @@ from kbroker.cli.kafka.options import flag as flag_option
 from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool, connected
 
 if TYPE_CHECKING:
+    from kbroker.client.batches.offsets import TopicPartition
     from kbroker.client.errors import RejectedError
-    from kbroker.client.offsets import TopicPartition
 
 _TIMEOUT_MS = 30_000
 _SCOPES = ("topic", "all-topic-partitions", "path-to-json-file")

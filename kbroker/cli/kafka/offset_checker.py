@@ -11,8 +11,8 @@ from kbroker.cli.kafka.options import Given, flag, valued
 from kbroker.cli.kafka.running import Tool, connected
 
 if TYPE_CHECKING:
+    from kbroker.client.batches.offsets import TopicPartition
     from kbroker.client.connections.cluster import Cluster
-    from kbroker.client.offsets import TopicPartition
 
 _LINE = "{:<15} {:<30} {:<3} {:<15} {:<15} {:<15} {}"
 _UNKNOWN = "unknown"
@@ -94,7 +94,7 @@ def _leaders(cluster: Cluster, named: Collection[str]) -> dict[TopicPartition, i
 
 def _committed(cluster: Cluster, group: str) -> dict[TopicPartition, int]:
     """Offsets that the group has with the brokers: they count more."""
-    from kbroker.client.offsets import committed
+    from kbroker.client.batches.offsets import committed
 
     return {key: row.offset for key, row in committed(cluster, group).items()}
 
@@ -104,7 +104,7 @@ def _topics(offsets: dict[TopicPartition, int]) -> set[str]:
 
 
 def _ends(cluster: Cluster, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-    from kbroker.client.offsets import LATEST, list_offsets
+    from kbroker.client.batches.offsets import LATEST, list_offsets
 
     found = list_offsets(cluster, dict.fromkeys(partitions, LATEST))
     return {key: row.offset for key, row in found.items()}

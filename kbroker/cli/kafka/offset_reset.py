@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from kbroker.cli.kafka.options import Given, WrongUse
 
 if TYPE_CHECKING:
+    from kbroker.client.batches.offsets import TopicPartition
     from kbroker.client.connections.cluster import Cluster, Topic
-    from kbroker.client.offsets import TopicPartition
 
 Offsets = dict["TopicPartition", int]
 # BOUND: Jackson, which writes Kafka's CSV, looks into no longer text before it quotes it.
@@ -41,9 +41,9 @@ def reset(given: Given, cluster: Cluster, groups: Iterable[str]) -> None:
 
 def _reset_group(given: Given, cluster: Cluster, group: str) -> Offsets:
     from kbroker.cli.kafka.consumer_groups import print_error
+    from kbroker.client.batches.offsets import commit
     from kbroker.client.errors import RejectedError
     from kbroker.client.group_admin import describe_group
-    from kbroker.client.offsets import commit
     from kbroker.errors import ErrorCode
 
     try:
@@ -81,7 +81,7 @@ def partitions_in(text: str) -> list[TopicPartition]:
 
 
 def _partitions(given: Given, cluster: Cluster, group: str) -> list[TopicPartition]:
-    from kbroker.client.offsets import committed
+    from kbroker.client.batches.offsets import committed
 
     if "all-topics" in given:
         return list(committed(cluster, group, stable=False))
@@ -130,7 +130,7 @@ def _check(cluster: Cluster, partitions: list[TopicPartition]) -> None:
 
 
 def _planned(given: Given, cluster: Cluster, group: str) -> Offsets:
-    from kbroker.client.offsets import EARLIEST, LATEST, committed
+    from kbroker.client.batches.offsets import EARLIEST, LATEST, committed
 
     keys = _partitions(given, cluster, group)
     _check(cluster, keys)
@@ -170,7 +170,7 @@ def _planned(given: Given, cluster: Cluster, group: str) -> Offsets:
 
 
 def _listed(cluster: Cluster, keys: Iterable[TopicPartition], time_ms: int) -> Offsets:
-    from kbroker.client.offsets import list_offsets
+    from kbroker.client.batches.offsets import list_offsets
 
     found = list_offsets(cluster, dict.fromkeys(keys, time_ms))
     return {key: row.offset for key, row in found.items()}
@@ -178,7 +178,7 @@ def _listed(cluster: Cluster, keys: Iterable[TopicPartition], time_ms: int) -> O
 
 def _within(cluster: Cluster, wanted: Offsets) -> Offsets:
     """Moved to the first or the last offset of the partition."""
-    from kbroker.client.offsets import EARLIEST, LATEST
+    from kbroker.client.batches.offsets import EARLIEST, LATEST
 
     starts, ends = _listed(cluster, wanted, EARLIEST), _listed(cluster, wanted, LATEST)
     for (topic, number), offset in wanted.items():
@@ -194,7 +194,7 @@ def _within(cluster: Cluster, wanted: Offsets) -> Offsets:
 
 
 def _shifted(cluster: Cluster, group: str, keys: list[TopicPartition], by: int) -> Offsets:
-    from kbroker.client.offsets import committed
+    from kbroker.client.batches.offsets import committed
 
     now = committed(cluster, group, stable=False)
     for topic, number in keys:
@@ -208,7 +208,7 @@ def _shifted(cluster: Cluster, group: str, keys: list[TopicPartition], by: int) 
 
 def _at(cluster: Cluster, keys: list[TopicPartition], time_ms: int) -> Offsets:
     from kbroker.cli.kafka.java_words import hash_order, partition_hash
-    from kbroker.client.offsets import LATEST
+    from kbroker.client.batches.offsets import LATEST
 
     found = _listed(cluster, keys, time_ms)
     late = hash_order([key for key in keys if found[key] < 0], partition_hash)

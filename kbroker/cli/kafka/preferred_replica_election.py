@@ -12,8 +12,8 @@ from kbroker.cli.kafka.zookeeper import ZOOKEEPER, connected_either
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kbroker.client.batches.offsets import TopicPartition
     from kbroker.client.errors import RejectedError
-    from kbroker.client.offsets import TopicPartition
 
 _TIMEOUT_MS = 60_000
 

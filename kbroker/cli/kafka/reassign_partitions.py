@@ -16,8 +16,8 @@ from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool
 from kbroker.cli.kafka.zookeeper import ZOOKEEPER, connected_either
 
 if TYPE_CHECKING:
+    from kbroker.client.batches.offsets import TopicPartition
     from kbroker.client.connections.cluster import Cluster
-    from kbroker.client.offsets import TopicPartition
     from kbroker.client.reassignment_admin import PartitionReplica
 
 _ACTIONS = ("generate", "execute", "verify", "cancel", "list")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from kbroker.cli.kafka.running import Failed
 
 if TYPE_CHECKING:
-    from kbroker.client.offsets import TopicPartition
+    from kbroker.client.batches.offsets import TopicPartition
     from kbroker.client.reassignment_admin import PartitionReplica
 
 T = TypeVar("T")

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from kbroker.client.batches.offsets import TopicPartition
     from kbroker.client.connections.cluster import Cluster
     from kbroker.client.errors import RejectedError
-    from kbroker.client.offsets import TopicPartition
     from kbroker.client.partition_admin import Reassignment
     from kbroker.client.reassignment_admin import PartitionReplica
 

@@ -13,8 +13,8 @@ from kbroker.cli.kafka.topic_filter import included
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from kbroker.client.batches.offsets import TopicPartition
     from kbroker.client.connections.cluster import Cluster
-    from kbroker.client.offsets import TopicPartition
     from kbroker.client.replica_reads import ReplicaData
 
 OPTIONS = (
@@ -76,7 +76,7 @@ class _Verifying:
     def __init__(
         self, cluster: Cluster, replicas: dict[TopicPartition, list[int]], given: Given
     ) -> None:
-        from kbroker.client.offsets import LATEST, list_offsets
+        from kbroker.client.batches.offsets import LATEST, list_offsets
 
         self._cluster = cluster
         self._replicas = replicas

@@ -79,7 +79,7 @@ def _replica(given: Given, cluster: Cluster) -> int:
 
 def _offset(given: Given, cluster: Cluster) -> int:
     """Raises Failed."""
-    from kbroker.client.offsets import list_offsets
+    from kbroker.client.batches.offsets import list_offsets
 
     offset: int = given.one("offset")
     if offset < _EARLIEST:
@@ -93,9 +93,9 @@ def _offset(given: Given, cluster: Cluster) -> int:
 def _read(given: Given, cluster: Cluster, node: int, offset: int) -> Iterator[ConsumerRecord]:
     """The records from an offset on; without end, unless ``--no-wait-at-logend``."""
     from kbroker._ext.client.consumer_record import ConsumerRecord
-    from kbroker.client.fetch import RecordSet
+    from kbroker.client.batches.fetch import RecordSet
+    from kbroker.client.batches.topic_reader import records_of
     from kbroker.client.replica_reads import batch_sums, fetch_replicas
-    from kbroker.client.topic_reader import records_of
 
     key = given.one("topic"), given.one("partition")
     wait_ms = given.one("max-wait-ms")

@@ -11,8 +11,8 @@ from kbroker.cli.kafka.options import Given, flag, valued
 from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool, connected
 
 if TYPE_CHECKING:
+    from kbroker.client.batches.offsets import TopicPartition
     from kbroker.client.connections.cluster import Cluster
-    from kbroker.client.offsets import TopicPartition
 
 _DEFAULT = "localhost:9092"
 _INTERNAL_ENDS = (
@@ -125,7 +125,7 @@ def _reset_topics(given: Given, cluster: Cluster, group: str, known: set[str]) -
     if not offsets:
         return code
     if "dry-run" not in given:
-        from kbroker.client.offsets import commit
+        from kbroker.client.batches.offsets import commit
 
         commit(cluster, group, {key: (offset, "") for key, offset in offsets.items()})
     print("Done.")
@@ -155,7 +155,7 @@ def _of_inputs(
 
 
 def _of_ends(cluster: Cluster, group: str, names: list[str]) -> dict[TopicPartition, int]:
-    from kbroker.client.offsets import LATEST
+    from kbroker.client.batches.offsets import LATEST
 
     keys = _partitions(cluster, names)
     if not keys:
@@ -173,7 +173,7 @@ def _planned(
 ) -> dict[TopicPartition, int]:
     from kbroker.cli.kafka.consumer_groups import Stopped
     from kbroker.cli.kafka.offset_reset import duration_ms, time_ms
-    from kbroker.client.offsets import EARLIEST, LATEST
+    from kbroker.client.batches.offsets import EARLIEST, LATEST
 
     try:
         if "to-latest" in given:
@@ -198,13 +198,13 @@ def _planned(
 
 
 def _listed(cluster: Cluster, keys: list[TopicPartition], at: int) -> dict[TopicPartition, int]:
-    from kbroker.client.offsets import list_offsets
+    from kbroker.client.batches.offsets import list_offsets
 
     return {key: row.offset for key, row in list_offsets(cluster, dict.fromkeys(keys, at)).items()}
 
 
 def _at(cluster: Cluster, keys: list[TopicPartition], at_ms: int) -> dict[TopicPartition, int]:
-    from kbroker.client.offsets import LATEST
+    from kbroker.client.batches.offsets import LATEST
 
     found = _listed(cluster, keys, at_ms)
     later = [key for key in keys if found.get(key, -1) < 0]
@@ -219,7 +219,7 @@ def _at(cluster: Cluster, keys: list[TopicPartition], at_ms: int) -> dict[TopicP
 def _shifted(
     cluster: Cluster, group: str, keys: list[TopicPartition], by: int
 ) -> dict[TopicPartition, int]:
-    from kbroker.client.offsets import LATEST, committed
+    from kbroker.client.batches.offsets import LATEST, committed
 
     now = {key: row.offset for key, row in committed(cluster, group, keys).items()}
     absent = [key for key in keys if key not in now]
@@ -229,7 +229,7 @@ def _shifted(
 
 def _within(cluster: Cluster, wanted: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Those that there are."""
-    from kbroker.client.offsets import EARLIEST, LATEST
+    from kbroker.client.batches.offsets import EARLIEST, LATEST
 
     keys = list(wanted)
     first, end = _listed(cluster, keys, EARLIEST), _listed(cluster, keys, LATEST)

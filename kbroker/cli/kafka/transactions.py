@@ -11,9 +11,9 @@ from kbroker.cli.kafka.parsers import INT, LONG, SHORT, ParsedTool, Parser, tabl
 from kbroker.cli.kafka.running import Failed, connected
 
 if TYPE_CHECKING:
+    from kbroker.client.batches.offsets import TopicPartition
     from kbroker.client.connections.cluster import Cluster
     from kbroker.client.errors import ClientError
-    from kbroker.client.offsets import TopicPartition
     from kbroker.client.transaction_admin import ActiveProducer
 
 _PRODUCERS = (

@@ -11,8 +11,8 @@ from kbroker.cli.kafka.performance import say_deprecated
 from kbroker.cli.kafka.running import Failed, properties_of
 
 if TYPE_CHECKING:
+    from kbroker.client.batches.offsets import TopicPartition
     from kbroker.client.consumer.kafka_consumer import KafkaConsumer
-    from kbroker.client.offsets import TopicPartition
 
 _POLL_S = 1.0
 _RANGE = "org.apache.kafka.clients.consumer.RangeAssignor"

@@ -15,8 +15,8 @@ from kbroker.cli.connecting import add_connection, client_settings, connected
 
 if TYPE_CHECKING:
     from kbroker.client import KafkaConsumer, KafkaProducer
+    from kbroker.client.batches.offsets import TopicPartition
     from kbroker.client.connections.cluster import Cluster
-    from kbroker.client.offsets import TopicPartition
 
 _PARTITIONS = 6
 # BOUND: records whose time until the acknowledgement is measured.

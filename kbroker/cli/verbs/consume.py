@@ -14,8 +14,8 @@ from kbroker.cli.records_text import FORMAT_HELP, RecordTable, compiled, json_li
 from kbroker.cli.times import duration_ms, time_ms
 
 if TYPE_CHECKING:
+    from kbroker.client.batches.topic_reader import ReadRecord, TopicReader
     from kbroker.client.connections.cluster import Cluster
-    from kbroker.client.topic_reader import ReadRecord, TopicReader
 
     TopicPartition = tuple[str, int]
 
@@ -127,7 +127,7 @@ def _consume(found: argparse.Namespace) -> None:
     )
     rest = table.rest if write is table else bytes
     with connected(found) as cluster:
-        from kbroker.client.topic_reader import TopicReader
+        from kbroker.client.batches.topic_reader import TopicReader
 
         positions = _positions(cluster, found)
         reader = TopicReader(cluster, positions, read_committed=found.read_committed)
@@ -168,8 +168,8 @@ def _positions(cluster: Cluster, found: argparse.Namespace) -> dict[TopicPartiti
     """Where to begin in each partition. Raises Failed for a topic or partition that is not there,
     and for an offset that no partition has.
     """
+    from kbroker.client.batches.offsets import EARLIEST, LATEST
     from kbroker.client.group_admin import offsets_at
-    from kbroker.client.offsets import EARLIEST, LATEST
 
     keys = _partitions(cluster, found)
     if found.from_time is not None:

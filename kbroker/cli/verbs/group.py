@@ -301,8 +301,8 @@ def _reset(found: argparse.Namespace) -> None:
     if bool(found.topic) == found.all_topics:
         raise Usage("which partitions? Give --topic or --all-topics")
     with connected(found) as cluster:
+        from kbroker.client.batches.offsets import commit
         from kbroker.client.group_admin import progress
-        from kbroker.client.offsets import commit
 
         partitions = _chosen(cluster, found.topic)
         rows = [

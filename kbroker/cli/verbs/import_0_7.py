@@ -373,7 +373,7 @@ def _new_offset(state: str, topic: str, partition: int, position: int) -> int | 
 
 
 def _commit(found: argparse.Namespace, rows: Sequence[dict[str, Any]]) -> None:
-    from kbroker.client.offsets import commit
+    from kbroker.client.batches.offsets import commit
 
     by_group: dict[str, dict[tuple[str, int], tuple[int, str]]] = {}
     for row in rows:

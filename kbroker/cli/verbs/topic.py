@@ -237,7 +237,7 @@ def _offsets(
     cluster: Cluster, topics: Iterable[TopicState]
 ) -> dict[tuple[str, int], tuple[int, int]]:
     """Start and end of the partitions that have a leader."""
-    from kbroker.client.offsets import EARLIEST, LATEST, list_offsets
+    from kbroker.client.batches.offsets import EARLIEST, LATEST, list_offsets
 
     keys = [
         (topic.name, row.partition)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kbroker.client import group_admin, offsets, transaction_admin
+from kbroker.client import group_admin, transaction_admin
 from kbroker.client.administration.calls import Calls
+from kbroker.client.batches import offsets
+from kbroker.client.batches.offsets import Committed, TopicPartition
 from kbroker.client.errors import ClientError, RejectedError
 from kbroker.client.group_admin import GroupState, ListedGroup, Progress
-from kbroker.client.offsets import Committed, TopicPartition
 from kbroker.client.transaction_admin import ActiveProducer, ListedTransaction, TransactionState
 
 

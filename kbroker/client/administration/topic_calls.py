@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from kbroker.client import (
-    config_admin,
-    offsets,
-    partition_admin,
-    reassignment_admin,
-    topic_admin,
-)
+from kbroker.client import config_admin, partition_admin, reassignment_admin, topic_admin
 from kbroker.client.administration.calls import Calls
+from kbroker.client.batches import offsets
+from kbroker.client.batches.offsets import Offset, TopicPartition
 from kbroker.client.config_admin import Setting
 from kbroker.client.errors import ClientError, RejectedError
-from kbroker.client.offsets import Offset, TopicPartition
 from kbroker.client.partition_admin import LogDir, Reassignment
 from kbroker.client.reassignment_admin import PartitionReplica, ReplicaDirs
 from kbroker.client.topic_admin import CreatedTopic, NewTopic, TopicState

@@ -18,11 +18,11 @@ from typing import Any, TypeVar
 from kbroker._ext.client.consumer_record import ConsumerRecord
 from kbroker._ext.client.record_reader import RecordColumns
 from kbroker.client.aio.futures import retrieved
+from kbroker.client.batches.offsets import GroupMetadata
 from kbroker.client.consumer.kafka_consumer import KafkaConsumer, OffsetAndTimestamp
 from kbroker.client.consumer.membership import LISTENED
 from kbroker.client.consumer.partitions import OffsetAndMetadata, TopicPartition
 from kbroker.client.errors import ClientClosed
-from kbroker.client.offsets import GroupMetadata
 
 Result = TypeVar("Result")
 

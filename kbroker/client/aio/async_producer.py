@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kbroker._ext.client.forwarder import Forwarder
 from kbroker._ext.client.record_futures import RecordFuture, RecordFutures
 from kbroker.client.aio.futures import retrieved
+from kbroker.client.batches.offsets import GroupMetadata
+from kbroker.client.batches.record_arrays import Fields, Parts, slices_of, timestamps_of
 from kbroker.client.errors import BufferExhausted, ClientClosed, ClientError
-from kbroker.client.offsets import GroupMetadata
 from kbroker.client.producer.identity import Offsets
 from kbroker.client.producer.kafka_producer import KafkaProducer
 from kbroker.client.producer.parts import refused
 from kbroker.client.producer.records import Headers, ProducerRecord, RecordMetadata
-from kbroker.client.record_arrays import Fields, Parts, slices_of, timestamps_of
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kbroker.client.batches.offsets import TopicPartition as Key
 from kbroker.client.consumer.rack_matching import (
     NearMembers,
     PartitionRacks,
@@ -28,7 +29,6 @@ from kbroker.client.consumer.subscriptions import (
     encode_generation,
     encode_sticky,
 )
-from kbroker.client.offsets import TopicPartition as Key
 
 Members = Mapping[str, Subscription]
 Assigned = dict[str, list[Key]]

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
+from kbroker.client.batches.offsets import TopicPartition as Key
 from kbroker.client.connections.connection import Connection
 from kbroker.client.consumer.assignors import Assignor, Members
 from kbroker.client.consumer.commits import LOST_WORDS, Identity
@@ -22,7 +23,6 @@ from kbroker.client.consumer.subscriptions import (
     encode_subscription,
 )
 from kbroker.client.errors import ClientError, CommitFailed, RejectedError
-from kbroker.client.offsets import TopicPartition as Key
 from kbroker.client.settings.client_settings import Settings
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey

@@ -9,10 +9,10 @@ from kbroker._ext.client.consumer_record import ConsumerRecord
 from kbroker._ext.client.forwarder import Forwarder
 from kbroker._ext.client.record_futures import RecordFutures
 from kbroker._ext.client.record_reader import RecordColumns, RecordReader
+from kbroker.client.batches.record_arrays import arrays_of
 from kbroker.client.consumer.fetcher import Fetcher
 from kbroker.client.consumer.partitions import FetchedSet, PartitionState
 from kbroker.client.errors import DeserializationFailed, UnreadableRecord
-from kbroker.client.record_arrays import arrays_of
 from kbroker.client.settings.client_settings import Settings
 
 Deserializer = Callable[[str, bytes], Any]
@@ -242,7 +242,7 @@ class Collector:
 
     def arrow(self, limit: int, columns: Iterable[str] | None) -> list[Any]:
         """At least one batch, if there is any record, and about ``limit`` rows."""
-        from kbroker.client import arrow_sets
+        from kbroker.client.consumer import arrow_sets
 
         out: list[Any] = []
         rows = 0

@@ -8,14 +8,14 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
+from kbroker.client.batches.offsets import TopicPartition as Key
+from kbroker.client.batches.offsets import committed, named_error
 from kbroker.client.connections.cluster import GROUP, Cluster
 from kbroker.client.connections.connection import Connection
 from kbroker.client.consumer.lanes import Call, Lane
 from kbroker.client.consumer.partitions import OffsetAndMetadata, TopicPartition
 from kbroker.client.consumer.surroundings import Clock
 from kbroker.client.errors import ClientError, CommitFailed, RejectedError
-from kbroker.client.offsets import TopicPartition as Key
-from kbroker.client.offsets import committed, named_error
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.offset_commit import OffsetCommitRequest
 

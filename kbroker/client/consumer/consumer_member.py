@@ -9,12 +9,12 @@ from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from typing import Any
 
+from kbroker.client.batches.offsets import TopicPartition as Key
 from kbroker.client.consumer.classic_member import Complete, Event, Fatal, Prepare
 from kbroker.client.consumer.commits import LOST_WORDS, Identity
 from kbroker.client.consumer.consumer_metadata import KnownTopic
 from kbroker.client.consumer.member_thread import Action, Ask, End, Interrupted, LookUp, Wait
 from kbroker.client.errors import ClientError, CommitFailed, RejectedError
-from kbroker.client.offsets import TopicPartition as Key
 from kbroker.client.settings.client_settings import Settings
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

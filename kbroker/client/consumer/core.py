@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
+from kbroker.client.batches.offsets import TopicPartition as Key
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.connections.connection import Connection
 from kbroker.client.consumer.collector import Collector, Kind
@@ -33,7 +34,6 @@ from kbroker.client.errors import (
     UnreachableError,
     WakeupError,
 )
-from kbroker.client.offsets import TopicPartition as Key
 from kbroker.client.settings.client_settings import Settings
 
 logger = logging.getLogger(__name__)

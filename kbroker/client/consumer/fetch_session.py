@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.connections.cluster import NO_TOPIC_ID
-from kbroker.client.offsets import TopicPartition
 from kbroker.protocol.messages.fetch import FetchRequest
 
 _INITIAL_EPOCH, _FINAL_EPOCH = 0, -1

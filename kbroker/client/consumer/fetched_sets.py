@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 
+from kbroker.client.batches.offsets import TopicPartition as Key
 from kbroker.client.consumer.partitions import FetchedSet, PartitionState
 from kbroker.client.consumer.surroundings import Clock
 from kbroker.client.errors import (
@@ -18,7 +19,6 @@ from kbroker.client.errors import (
     NoOffsetForPartition,
     OffsetOutOfRange,
 )
-from kbroker.client.offsets import TopicPartition as Key
 
 # Only another position helps.
 _STAYS = (OffsetOutOfRange, NoOffsetForPartition, CorruptRecords)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from kbroker._ext.record.record_cursor import RecordsDamaged, end_offset
+from kbroker.client.batches.offsets import TopicPartition as Key
 from kbroker.client.connections.cluster import NO_TOPIC_ID
 from kbroker.client.connections.connection import Connection
 from kbroker.client.consumer.consumer_metadata import ConsumerMetadata, KnownBroker
@@ -29,7 +30,6 @@ from kbroker.client.errors import (
     RejectedError,
     UnreadableRecord,
 )
-from kbroker.client.offsets import TopicPartition as Key
 from kbroker.client.settings.client_settings import Settings
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.fetch import FetchRequest

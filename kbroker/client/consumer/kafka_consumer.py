@@ -15,6 +15,7 @@ from kbroker._ext.client.consumer_record import ConsumerRecord
 from kbroker._ext.client.forwarder import Forwarder
 from kbroker._ext.client.record_futures import RecordFutures
 from kbroker._ext.client.record_reader import RecordColumns
+from kbroker.client.batches.offsets import EARLIEST, LATEST, NO_OFFSET, GroupMetadata, list_offsets
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.connections.hosts import require_threads
 from kbroker.client.consumer import at_exit
@@ -35,7 +36,6 @@ from kbroker.client.consumer.partitions import (
 from kbroker.client.consumer.subscribing import check_listener, names_of, pattern_of
 from kbroker.client.errors import CommitFailed, ConsumerState, RejectedError
 from kbroker.client.monitoring.monitoring import Monitoring
-from kbroker.client.offsets import EARLIEST, LATEST, NO_OFFSET, GroupMetadata, list_offsets
 from kbroker.errors import ErrorCode
 
 logger = logging.getLogger(__name__)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
+from kbroker.client.batches.offsets import TopicPartition as Key
 from kbroker.client.consumer.assignors import assignors_of
 from kbroker.client.consumer.classic_member import (
     ClassicMember,
@@ -19,7 +20,6 @@ from kbroker.client.consumer.consumer_member import ConsumerMember
 from kbroker.client.consumer.consumer_settings import CONSUMER
 from kbroker.client.consumer.lanes import Call
 from kbroker.client.consumer.partitions import TopicPartition
-from kbroker.client.offsets import TopicPartition as Key
 
 if TYPE_CHECKING:
     from kbroker.client.consumer.core import Core

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from operator import index
 from typing import Any, NamedTuple
 
+from kbroker.client.batches.offsets import TopicPartition as Key
 from kbroker.client.connections.cluster import NO_TOPIC_ID
 from kbroker.client.errors import ClientError, DeserializationFailed
-from kbroker.client.offsets import TopicPartition as Key
 
 NO_NODE = -1
 

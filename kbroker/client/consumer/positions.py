@@ -8,6 +8,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from kbroker.client.batches.offsets import (
+    EARLIEST,
+    LATEST,
+    NO_OFFSET,
+    Committed,
+    Offset,
+    list_offsets,
+)
+from kbroker.client.batches.offsets import TopicPartition as Key
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.consumer.consumer_metadata import ConsumerMetadata
 from kbroker.client.consumer.consumer_settings import BY_DURATION, NONE, duration_ms
@@ -24,8 +33,6 @@ from kbroker.client.errors import (
     RejectedError,
     UnsupportedByBroker,
 )
-from kbroker.client.offsets import EARLIEST, LATEST, NO_OFFSET, Committed, Offset, list_offsets
-from kbroker.client.offsets import TopicPartition as Key
 from kbroker.client.settings.client_settings import Settings
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from kbroker.client.batches.offsets import TopicPartition as Key
 from kbroker.client.consumer.subscriptions import Subscription
-from kbroker.client.offsets import TopicPartition as Key
 
 PartitionRacks = Mapping[Key, frozenset[str]]
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from kbroker.client.offsets import TopicPartition as Key
+from kbroker.client.batches.offsets import TopicPartition as Key
 from kbroker.protocol import codec
 from kbroker.protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignment,

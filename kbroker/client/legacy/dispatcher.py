@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.errors import ClientError, RejectedError
 from kbroker.client.legacy.cluster_view import ClusterView
 from kbroker.client.legacy.keyed_message import Outgoing
@@ -17,7 +18,6 @@ from kbroker.client.legacy.message_set import MessageSet
 from kbroker.client.legacy.producer_config import ProducerConfig
 from kbroker.client.legacy.sync_producer import ProducerRequest
 from kbroker.client.legacy.topic_metadata import PartitionMetadata
-from kbroker.client.offsets import TopicPartition
 from kbroker.errors import ErrorCode
 
 logger = logging.getLogger(__name__)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.legacy.legacy_errors import raise_for
 from kbroker.client.legacy.message_set import MessageAndOffset, MessageSet
-from kbroker.client.offsets import TopicPartition
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages import fetch
 

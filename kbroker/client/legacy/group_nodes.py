@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.errors import UnreachableError
 from kbroker.client.legacy.registered_brokers import CALL_TIMEOUT_S, CONNECT_TIMEOUT_S
-from kbroker.client.offsets import TopicPartition
 
 
 class GroupNodes(NamedTuple):

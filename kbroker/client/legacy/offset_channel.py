@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
+from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.errors import ClientError
 from kbroker.client.legacy.offset_requests import (
     OffsetCommitRequest,
@@ -18,7 +19,6 @@ from kbroker.client.legacy.offset_requests import (
     OffsetMetadataAndError,
 )
 from kbroker.client.legacy.simple_consumer import SimpleConsumer
-from kbroker.client.offsets import TopicPartition
 
 logger = logging.getLogger(__name__)
 

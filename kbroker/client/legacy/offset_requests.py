@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.legacy.legacy_errors import raise_for
 from kbroker.client.legacy.topic_metadata import Broker
-from kbroker.client.offsets import TopicPartition
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.protocol.messages.list_offsets import EARLIEST, LATEST, ListOffsetsRequest

@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from kbroker.client.batches.offsets import EARLIEST, LATEST, list_offsets
+from kbroker.client.batches.produce import BatchProducer
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.legacy.offset_pairs import pair
 from kbroker.client.legacy.old_logs import Bad, Limits, OldLog, OldPartition, Step
-from kbroker.client.offsets import EARLIEST, LATEST, list_offsets
-from kbroker.client.produce import BatchProducer
 
 
 class ImportFailed(Exception):

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, overload
 
+from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.connections.security import Security
 from kbroker.client.legacy.channel import BrokerLine
 from kbroker.client.legacy.fetching import FetchRequest, FetchResponse, merged
@@ -30,7 +31,6 @@ from kbroker.client.legacy.topic_metadata import (
     TopicMetadataRequest,
     TopicMetadataResponse,
 )
-from kbroker.client.offsets import TopicPartition
 
 SO_TIMEOUT_MS = 30_000
 BUFFER_BYTES = 65_536

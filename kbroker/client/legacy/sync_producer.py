@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, overload
 
+from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.connections.security import Security
 from kbroker.client.legacy.channel import BrokerLine
 from kbroker.client.legacy.legacy_errors import raise_for
 from kbroker.client.legacy.message_set import MessageSet
 from kbroker.client.legacy.topic_metadata import TopicMetadataRequest, TopicMetadataResponse
-from kbroker.client.offsets import TopicPartition
 from kbroker.client.settings.client_settings import INT_MAX, Setting, Settings, text, whole
 from kbroker.protocol.messages.produce import ProduceRequest
 

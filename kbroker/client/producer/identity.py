@@ -7,14 +7,14 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-from kbroker.client import transactions
+from kbroker.client.batches import transactions
+from kbroker.client.batches.offsets import GroupMetadata, TopicPartition
+from kbroker.client.batches.transactions import ProducerIdentity
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.consumer.partitions import as_committed
 from kbroker.client.errors import ClientError, RejectedError, TransactionState
-from kbroker.client.offsets import GroupMetadata, TopicPartition
 from kbroker.client.producer.sender import Sender
 from kbroker.client.settings.client_settings import Settings
-from kbroker.client.transactions import ProducerIdentity
 from kbroker.errors import ErrorCode
 
 Offsets = Mapping[TopicPartition, "int | tuple[int, str]"]

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from kbroker._ext.client.forwarder import Forwarder
 from kbroker._ext.client.record_futures import RecordFuture, RecordFutures
 from kbroker._ext.client.send_loop import SendLoop
+from kbroker.client.batches.offsets import GroupMetadata
+from kbroker.client.batches.record_arrays import Fields, Parts, both_parts_of, timestamps_of
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.connections.hosts import require_threads
 from kbroker.client.errors import (
@@ -24,7 +26,6 @@ from kbroker.client.errors import (
     TransactionState,
 )
 from kbroker.client.monitoring.monitoring import Monitoring
-from kbroker.client.offsets import GroupMetadata
 from kbroker.client.producer import at_exit, parts
 from kbroker.client.producer.identity import BROKEN, OPEN, READY, Identity, Offsets
 from kbroker.client.producer.producer_metrics import ProducerMetrics
@@ -37,7 +38,6 @@ from kbroker.client.producer.records import (
 )
 from kbroker.client.producer.sender import Sender
 from kbroker.client.producer.working import Clusters, Introduction, Working, watch
-from kbroker.client.record_arrays import Fields, Parts, both_parts_of, timestamps_of
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

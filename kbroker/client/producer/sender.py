@@ -19,6 +19,7 @@ from typing import Any
 from kbroker._ext.client.appender import Appender
 from kbroker._ext.client.send_loop import SendLoop
 from kbroker._ext.client.sent_batch import SentBatch
+from kbroker.client.batches.produce import told
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.connections.connection import Connection
 from kbroker.client.errors import (
@@ -30,7 +31,6 @@ from kbroker.client.errors import (
     TransactionState,
     UnsupportedByBroker,
 )
-from kbroker.client.produce import told
 from kbroker.client.producer.answers import FENCED, MOVED, OUT_OF_STEP, UNSURE
 from kbroker.client.producer.beside import Beside
 from kbroker.client.producer.splitting import halves

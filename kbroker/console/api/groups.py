@@ -6,9 +6,17 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kbroker.client.batches.fetch import RangeFetch
+from kbroker.client.batches.offsets import (
+    LATEST,
+    TopicPartition,
+    commit,
+    committed,
+    list_offsets,
+)
+from kbroker.client.batches.topic_reader import records_of
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import ClientError, RejectedError
-from kbroker.client.fetch import RangeFetch
 from kbroker.client.group_admin import (
     GroupState,
     Progress,
@@ -19,15 +27,7 @@ from kbroker.client.group_admin import (
     offsets_at,
     progress,
 )
-from kbroker.client.offsets import (
-    LATEST,
-    TopicPartition,
-    commit,
-    committed,
-    list_offsets,
-)
 from kbroker.client.topic_admin import describe_topics
-from kbroker.client.topic_reader import records_of
 from kbroker.console.operation import (
     FLAG,
     INTEGER,

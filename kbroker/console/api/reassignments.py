@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import ClientError, RejectedError
-from kbroker.client.offsets import TopicPartition
 from kbroker.client.partition_admin import Reassignment, list_reassignments, log_dirs
 from kbroker.client.reassignment_admin import alter_reassignments
 from kbroker.client.topic_admin import describe_topics

@@ -6,16 +6,16 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from kbroker.client.config_admin import TOPIC, alter_configs, describe_configs
-from kbroker.client.connections.cluster import Cluster
-from kbroker.client.errors import ClientError, RejectedError
-from kbroker.client.offsets import (
+from kbroker.client.batches.offsets import (
     EARLIEST,
     LATEST,
     TopicPartition,
     list_offsets,
     log_dir_sizes,
 )
+from kbroker.client.config_admin import TOPIC, alter_configs, describe_configs
+from kbroker.client.connections.cluster import Cluster
+from kbroker.client.errors import ClientError, RejectedError
 from kbroker.client.topic_admin import (
     BROKER_DEFAULT,
     NewTopic,

@@ -409,7 +409,7 @@ def _send_alerts(
 ) -> None:
     import pyarrow as pa
 
-    from kbroker.client.arrow import ArrowProducer
+    from kbroker.client.batches.arrow import ArrowProducer
     from kbroker.spark.pool import borrowed
 
     values = [json.dumps(asdict(one) | {"time": now_ms}).encode() for one in alerts]

@@ -71,7 +71,7 @@ class RecountWork:
     bucket_ms: int
 
     def __call__(self, ranges: Sequence[OffsetRange], attempt: str) -> list[Result]:
-        from kbroker.client.counts import count_records
+        from kbroker.client.batches.counts import count_records
 
         results: list[Result] = []
         with borrowed(self.bootstrap, self.settings) as cluster:

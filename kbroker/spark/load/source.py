@@ -7,9 +7,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kbroker.client.batches.offsets import (
+    EARLIEST,
+    LATEST,
+    NO_OFFSET,
+    commit,
+    list_offsets,
+    log_dir_sizes,
+)
 from kbroker.client.connections.cluster import NO_TOPIC_ID, Topic
 from kbroker.client.errors import RejectedError
-from kbroker.client.offsets import EARLIEST, LATEST, NO_OFFSET, commit, list_offsets, log_dir_sizes
 from kbroker.spark.load.commits import Ends, LoadError, TopicPartition
 from kbroker.spark.load.positions import Bounds
 from kbroker.spark.options.kafka_settings import fetch_bytes_max
@@ -104,7 +111,7 @@ class BrokerSource:
 
     def read(self, one: OffsetRange) -> Iterator[pa.RecordBatch]:
         """The records of a range, in order; called in a task."""
-        from kbroker.client.arrow import read_arrow
+        from kbroker.client.batches.arrow import read_arrow
 
         with borrowed(self.bootstrap, self.settings) as cluster:
             yield from read_arrow(

@@ -31,11 +31,11 @@ from kbroker.batch_summary import (
     LOG_APPEND_TIME,
     TRANSACTIONAL,
 )
+from kbroker.client.batches.fetch import RangeFetch, RecordSet
+from kbroker.client.batches.offsets import EARLIEST, LATEST, committed, list_offsets
+from kbroker.client.batches.produce import BatchProducer
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import CorruptRecords, RejectedError
-from kbroker.client.fetch import RangeFetch, RecordSet
-from kbroker.client.offsets import EARLIEST, LATEST, committed, list_offsets
-from kbroker.client.produce import BatchProducer
 from kbroker.errors import ErrorCode
 from kbroker.spark.load.commits import LoadError
 from kbroker.spark.load.positions import DataLossError
@@ -45,7 +45,7 @@ from kbroker.spark.plan import OffsetRange
 from kbroker.spark.pool import borrowed
 
 if TYPE_CHECKING:
-    from kbroker.client.arrow import ArrowProducer
+    from kbroker.client.batches.arrow import ArrowProducer
     from kbroker.spark.direct import Result
 
 # BOUND: records of the source in one transaction, and the time for which it accepts more: buffered
@@ -208,7 +208,7 @@ class PartitionCopy:
 
     def run(self) -> Result:
         """Everything between the target's offset and the end of the range."""
-        from kbroker.client.arrow import ArrowProducer
+        from kbroker.client.batches.arrow import ArrowProducer
 
         one = self._range
         self._producer = BatchProducer(
@@ -331,7 +331,7 @@ class PartitionCopy:
         """Records of a range that is rebuilt into new batches."""
         if span is None:
             return
-        from kbroker.client.arrow import read_arrow
+        from kbroker.client.batches.arrow import read_arrow
 
         one = self._range
         for rows in read_arrow(

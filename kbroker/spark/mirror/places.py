@@ -17,8 +17,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from kbroker.client.batches.offsets import Committed, committed, retention_of
 from kbroker.client.connections.cluster import Cluster
-from kbroker.client.offsets import Committed, committed, retention_of
 from kbroker.spark.load.commits import TopicPartition
 from kbroker.spark.load.positions import Bounds
 

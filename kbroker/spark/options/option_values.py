@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from kbroker.client.offsets import EARLIEST as EARLIEST  # the type of an offset in options
-from kbroker.client.offsets import LATEST as LATEST
+from kbroker.client.batches.offsets import EARLIEST as EARLIEST  # the type of an offset in options
+from kbroker.client.batches.offsets import LATEST as LATEST
 
 TopicPartition = tuple[str, int]
 INT64_MAX = 2**63 - 1

@@ -13,8 +13,10 @@ from fault.clients.roles import ROLES
 from kbroker.client import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kbroker.client.administration.admin_settings import SETTINGS as ADMIN_SETTINGS
 from kbroker.client.aio import AsyncKafkaConsumer, AsyncKafkaProducer
+from kbroker.client.batches.fetch import RangeFetch
+from kbroker.client.batches.produce import BatchProducer
+from kbroker.client.batches.topic_reader import TopicReader
 from kbroker.client.consumer.consumer_settings import SETTINGS as CONSUMER_SETTINGS
-from kbroker.client.fetch import RangeFetch
 from kbroker.client.legacy import (
     AsyncProducer,
     OffsetChannel,
@@ -27,10 +29,8 @@ from kbroker.client.legacy.zookeeper_consumer.consumer_connector import Consumer
 from kbroker.client.legacy.zookeeper_consumer.zookeeper_consumer_settings import (
     SETTINGS as ZOOKEEPER_CONSUMER_SETTINGS,
 )
-from kbroker.client.produce import BatchProducer
 from kbroker.client.producer.producer_settings import SETTINGS as PRODUCER_SETTINGS
 from kbroker.client.settings.client_settings import Setting
-from kbroker.client.topic_reader import TopicReader
 
 CLASSES: tuple[type, ...] = (
     KafkaProducer,

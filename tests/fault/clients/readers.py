@@ -74,7 +74,7 @@ class Reader:
         settings = dict(program.settings)
         if program.role.way == "poll_arrow":
             # The first call would import it: a second or two on a busy machine.
-            importlib.import_module("kbroker.client.arrow_sets")
+            importlib.import_module("kbroker.client.consumer.arrow_sets")
         self._raises = program.mishap == "callbacks raise"
         if self._raises:
             settings["interceptor_classes"] = [Interceptor()]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from fault.clients.handles import Given
 from fault.clients.writers import CLOSE_S, FLUSH_S, PAUSE_S, REST_S, Row, Writer
 
+from kbroker.client.batches.produce import BatchProducer
+from kbroker.client.batches.topic_reader import TopicReader
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import ClientError
-from kbroker.client.produce import BatchProducer
-from kbroker.client.topic_reader import TopicReader
 from kbroker.record.builder import BatchBuilder
 
 if TYPE_CHECKING:

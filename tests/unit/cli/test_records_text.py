@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kbroker.cli import records_text
 from kbroker.cli.arguments import Usage
-from kbroker.client.topic_reader import ReadRecord
+from kbroker.client.batches.topic_reader import ReadRecord
 
 pytestmark = pytest.mark.unit
 

@@ -15,8 +15,8 @@ from support.message_sets import CODECS, OldMessage, set_bytes, wrapper_bytes  #
 from kbroker._ext.arrow.arrow_abi import live_arrays  # noqa: E402
 from kbroker._ext.arrow.arrow_reader import ArrowReader  # noqa: E402
 from kbroker._ext.record.record_cursor import RecordsDamaged, end_offset  # noqa: E402
-from kbroker.client import arrow as client_arrow  # noqa: E402
-from kbroker.client.arrow import read_arrow, schema_of  # noqa: E402
+from kbroker.client.batches import arrow as client_arrow  # noqa: E402
+from kbroker.client.batches.arrow import read_arrow, schema_of  # noqa: E402
 from kbroker.client.errors import OffsetOutOfRange  # noqa: E402
 from kbroker.record.builder import BatchBuilder  # noqa: E402
 from kbroker.record.compression import CODEC_NAMES  # noqa: E402

@@ -11,7 +11,7 @@ from kafka.partitioner.default import murmur2  # noqa: E402
 from kbroker._ext.arrow.arrow_writer import ArrowWriter, partition_of  # noqa: E402
 from kbroker._ext.record.batch_stamp import stamp_batch  # noqa: E402
 from kbroker._ext.record.record_batch import check_batch  # noqa: E402
-from kbroker.client.arrow import FIELDS, as_written  # noqa: E402
+from kbroker.client.batches.arrow import FIELDS, as_written  # noqa: E402
 from kbroker.client.errors import SettingRefused  # noqa: E402
 from kbroker.record import compression  # noqa: E402
 from kbroker.record.batch import RecordBatch  # noqa: E402

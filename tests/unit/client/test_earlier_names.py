@@ -15,23 +15,36 @@ from tests.support.in_one import in_one
 
 EARLIER = {
     "kbroker.client.addresses": "parse_addresses",
+    "kbroker.client.arrow": "read_arrow",
+    "kbroker.client.arrow_sets": "read",
     "kbroker.client.client_metrics": "Metric",
     "kbroker.client.client_settings": "Setting",
     "kbroker.client.cluster": "Cluster",
     "kbroker.client.common_settings": "COMMON",
     "kbroker.client.connection": "Connection",
     "kbroker.client.controller_calls": "ask_controller",
+    "kbroker.client.counts": "count_records",
+    "kbroker.client.fetch": "RangeFetch",
+    "kbroker.client.flushed": "FlushedAtEnd",
     "kbroker.client.hosts": "require_threads",
     "kbroker.client.kerberos": "Kerberos",
     "kbroker.client.oauth": "OAuthBearer",
+    "kbroker.client.offsets": "list_offsets",
+    "kbroker.client.produce": "BatchProducer",
+    "kbroker.client.record_arrays": "Fields",
     "kbroker.client.retry": "Retry",
     "kbroker.client.security": "Security",
     "kbroker.client.stores": "trusted",
+    "kbroker.client.topic_reader": "TopicReader",
+    "kbroker.client.transactions": "ProducerIdentity",
 }
+WITH_PYARROW = {"kbroker.client.arrow", "kbroker.client.arrow_sets"}
 
 
 @in_one("name", EARLIER)
 def test_earlier_name_gives_the_module_that_is_there_now(name):
+    if name in WITH_PYARROW:
+        pytest.importorskip("pyarrow")
     module = import_module(name)
 
     assert sys.modules[module.__name__] is module, "loaded a second time"
@@ -55,5 +68,5 @@ def test_earlier_name_first_loads_what_the_rest_uses():
 
 
 def test_name_that_never_was_is_no_module():
-    with pytest.raises(ModuleNotFoundError, match="kbroker.client.clusters"):
+    with pytest.raises(ModuleNotFoundError, match=r"kbroker\.client\.clusters"):
         import_module("kbroker.client.clusters")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.client.flushed import FlushedAtEnd
+from kbroker.client.batches.flushed import FlushedAtEnd
 
 pytestmark = pytest.mark.unit
 

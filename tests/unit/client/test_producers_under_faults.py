@@ -17,6 +17,7 @@ from support.scripted_produce import Scripted, producer
 
 from kbroker.client import KafkaConsumer, KafkaProducer
 from kbroker.client.aio import AsyncKafkaProducer
+from kbroker.client.batches.produce import BatchProducer
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.connections.connection import Connection
 from kbroker.client.errors import (
@@ -26,7 +27,6 @@ from kbroker.client.errors import (
     TransactionState,
     UnsupportedHost,
 )
-from kbroker.client.produce import BatchProducer
 from kbroker.client.producer import at_exit
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
@@ -222,7 +222,7 @@ def test_a_wire_producer_tries_less_and_less_often(monkeypatch):
         tries.append(clock.now)
         raise RejectedError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "metadata")
 
-    monkeypatch.setattr("kbroker.client.produce.time", clock)
+    monkeypatch.setattr("kbroker.client.batches.produce.time", clock)
     cluster: Any = SimpleNamespace(leader=leader, request_timeout=1.0, asked="127.0.0.1:1")
     made = BatchProducer(cluster, idempotent=False, delivery_timeout=30.0)
     builder = BatchBuilder()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.errors import RejectedError, UnreachableError
 from kbroker.client.legacy.zookeeper_consumer.consumer_errors import (
     ConsumerTimeout,
@@ -18,7 +19,6 @@ from kbroker.client.legacy.zookeeper_consumer.kafka_stream import KafkaStream
 from kbroker.client.legacy.zookeeper_consumer.rebalancer import Rebalancer
 from kbroker.client.legacy.zookeeper_consumer.topic_filters import Subscription, Whitelist
 from kbroker.client.legacy.zookeeper_consumer.zookeeper_consumer_settings import ConsumerConfig
-from kbroker.client.offsets import TopicPartition
 from kbroker.testing import wait_until
 
 pytestmark = pytest.mark.unit

@@ -10,8 +10,7 @@ import pytest
 from support.produce_link import ProduceLink, pool
 
 from kbroker._ext.client.record_reader import RecordReader
-from kbroker.client.errors import RecordTooLarge
-from kbroker.client.record_arrays import (
+from kbroker.client.batches.record_arrays import (
     Fields,
     RecordArrays,
     arrays_of,
@@ -19,6 +18,7 @@ from kbroker.client.record_arrays import (
     parts_of,
     timestamps_of,
 )
+from kbroker.client.errors import RecordTooLarge
 from kbroker.record.builder import BatchBuilder
 
 pytestmark = pytest.mark.unit

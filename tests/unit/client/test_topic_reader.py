@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kbroker.batch_errors import CorruptBatchError
-from kbroker.client.fetch import RecordSet
-from kbroker.client.topic_reader import records_of
+from kbroker.client.batches.fetch import RecordSet
+from kbroker.client.batches.topic_reader import records_of
 
 pytestmark = pytest.mark.unit
 

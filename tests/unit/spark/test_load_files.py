@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kbroker.client.arrow import FIELDS, schema_of
+from kbroker.client.batches.arrow import FIELDS, schema_of
 from kbroker.spark.load.column_codecs import LEVEL, QUICK_LEVEL
 from kbroker.spark.load.writer import FileOptions, RangeWriter
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.client.offsets import Committed
+from kbroker.client.batches.offsets import Committed
 from kbroker.spark.mirror import places
 from kbroker.spark.mirror.places import Kept, kept, metadata_of, place_of
 

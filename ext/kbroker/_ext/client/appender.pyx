@@ -189,7 +189,7 @@ cdef class Appender(Accumulator):
         return self._append_rows(topic, &rows, buffers, headers, partition, timestamp)
 
     def append_parts(self, str topic not None, values not None, keys, headers, partition, timestamp) -> RecordFutures:
-        """The same for fields that are parts of a buffer; see ``kbroker.client.record_arrays.Parts``.
+        """The same for fields that are parts of a buffer; see ``kbroker.client.batches.record_arrays.Parts``.
 
         Raises ValueError, before anything is sent, for a part that is not in its buffer.
         """

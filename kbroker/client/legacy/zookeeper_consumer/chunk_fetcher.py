@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kbroker._ext.record.record_cursor import RecordsDamaged, end_offset
+from kbroker.client.batches.offsets import EARLIEST, LATEST, TopicPartition, list_offsets
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.connections.connection import Connection
 from kbroker.client.errors import (
@@ -31,7 +32,6 @@ from kbroker.client.legacy.zookeeper_consumer.zookeeper_consumer_settings import
     SMALLEST,
     ConsumerConfig,
 )
-from kbroker.client.offsets import EARLIEST, LATEST, TopicPartition, list_offsets
 from kbroker.errors import ErrorCode
 from kbroker.logcontext import RateLimit
 from kbroker.protocol.messages.fetch import FetchRequest

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
+from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.errors import ClientClosed, ClientError, ConsumerState
 from kbroker.client.legacy.zookeeper_consumer.chunk_fetcher import ChunkFetcher
 from kbroker.client.legacy.zookeeper_consumer.group_session import GroupSession
@@ -22,7 +23,6 @@ from kbroker.client.legacy.zookeeper_consumer.zookeeper_consumer_settings import
     SETTINGS,
     ConsumerConfig,
 )
-from kbroker.client.offsets import TopicPartition
 
 logger = logging.getLogger(__name__)
 

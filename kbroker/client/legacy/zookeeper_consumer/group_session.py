@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.errors import ClientError, SettingRefused, UnreachableError
 from kbroker.client.legacy.registered_brokers import address_of
 from kbroker.client.legacy.zookeeper_consumer.partition_assignors import order
 from kbroker.client.legacy.zookeeper_consumer.topic_filters import Subscription
-from kbroker.client.offsets import TopicPartition
 
 logger = logging.getLogger(__name__)
 

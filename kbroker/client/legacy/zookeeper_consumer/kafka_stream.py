@@ -11,9 +11,9 @@ from itertools import repeat
 from typing import Any, NamedTuple, Protocol
 
 from kbroker._ext.client.record_reader import RecordReader
+from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.errors import ClientError, DeserializationFailed, UnreadableRecord
 from kbroker.client.legacy.zookeeper_consumer.consumer_errors import ConsumerTimeout
-from kbroker.client.offsets import TopicPartition
 from kbroker.record.batch import DECOMPRESSED_MAX
 
 # Messages that are decoded at once, and their bytes.

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 
+from kbroker.client.batches.offsets import Committed, TopicPartition, commit, committed
 from kbroker.client.connections.cluster import GROUP, Cluster
 from kbroker.client.errors import ClientError
 from kbroker.client.legacy.zookeeper_consumer.group_session import GroupSession
@@ -14,7 +15,6 @@ from kbroker.client.legacy.zookeeper_consumer.zookeeper_consumer_settings import
     KAFKA,
     ConsumerConfig,
 )
-from kbroker.client.offsets import Committed, TopicPartition, commit, committed
 
 logger = logging.getLogger(__name__)
 

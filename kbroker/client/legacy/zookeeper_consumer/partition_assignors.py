@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
 
+from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.legacy.zookeeper_consumer.consumer_errors import GroupDisagrees
 from kbroker.client.legacy.zookeeper_consumer.zookeeper_consumer_settings import RANGE, ROUNDROBIN
-from kbroker.client.offsets import TopicPartition
 
 # consumer -> topic -> number of its streams
 Members = Mapping[str, Mapping[str, int]]

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 
+from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.errors import ClientError, as_client_error
 from kbroker.client.legacy.zookeeper_consumer.chunk_fetcher import ChunkFetcher
 from kbroker.client.legacy.zookeeper_consumer.consumer_errors import RebalanceFailed
@@ -22,7 +23,6 @@ from kbroker.client.legacy.zookeeper_consumer.offset_storage import OffsetStorag
 from kbroker.client.legacy.zookeeper_consumer.partition_assignors import ASSIGNORS, thread_id
 from kbroker.client.legacy.zookeeper_consumer.topic_filters import Subscription
 from kbroker.client.legacy.zookeeper_consumer.zookeeper_consumer_settings import ConsumerConfig
-from kbroker.client.offsets import TopicPartition
 from kbroker.internal_topics import INTERNAL_TOPICS
 
 logger = logging.getLogger(__name__)

@@ -12,12 +12,12 @@ import pyarrow as pa
 from kbroker._ext.arrow.arrow_reader import ArrowReader
 from kbroker._ext.arrow.arrow_writer import ArrowWriter
 from kbroker._ext.record.record_cursor import RecordsDamaged
+from kbroker.client.batches.fetch import RangeFetch
+from kbroker.client.batches.flushed import FlushedAtEnd
+from kbroker.client.batches.produce import BatchProducer
+from kbroker.client.batches.transactions import ProducerIdentity
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import ClientError, CorruptRecords, SettingRefused
-from kbroker.client.fetch import RangeFetch
-from kbroker.client.flushed import FlushedAtEnd
-from kbroker.client.produce import BatchProducer
-from kbroker.client.transactions import ProducerIdentity
 from kbroker.record.compression import CODEC_NAMES
 
 # The row schema of Spark's own connector. List items are named as in Spark.

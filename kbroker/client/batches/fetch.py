@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from kbroker._ext.record.record_cursor import RecordsDamaged, end_offset
+from kbroker.client.batches.offsets import EARLIEST, LATEST, list_offsets
 from kbroker.client.connections.cluster import NO_TOPIC_ID, Cluster, Topic
 from kbroker.client.connections.connection import Connection
 from kbroker.client.connections.retry import Retry
@@ -19,7 +20,6 @@ from kbroker.client.errors import (
     Timeout,
     TopicChanged,
 )
-from kbroker.client.offsets import EARLIEST, LATEST, list_offsets
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.wire.stream import Pending

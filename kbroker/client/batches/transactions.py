@@ -13,10 +13,10 @@ from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple
 
+from kbroker.client.batches.offsets import GroupMetadata, TopicPartition, first_error, named_error
 from kbroker.client.connections.cluster import GROUP, TRANSACTION, Cluster
 from kbroker.client.connections.connection import Connection
 from kbroker.client.errors import ClientError, RejectedError, UnsupportedByBroker
-from kbroker.client.offsets import GroupMetadata, TopicPartition, first_error, named_error
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest

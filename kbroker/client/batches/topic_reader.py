@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from kbroker.batch_errors import BatchStatus, CorruptBatchError, DecompressionError
 from kbroker.batch_summary import MAGIC_AT
+from kbroker.client.batches.fetch import RangeFetch, RecordSet
+from kbroker.client.batches.offsets import LATEST, TopicPartition, list_offsets
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import CorruptRecords
-from kbroker.client.fetch import RangeFetch, RecordSet
-from kbroker.client.offsets import LATEST, TopicPartition, list_offsets
 from kbroker.record.batch import DECOMPRESSED_MAX, RecordBatch
 from kbroker.record.control import ABORT
 from kbroker.record.legacy import MAGIC_MAX, read_message

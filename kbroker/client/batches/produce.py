@@ -15,7 +15,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from kbroker._ext.record.batch_stamp import stamp_batch
-from kbroker.client import transactions
+from kbroker.client.batches import transactions
+from kbroker.client.batches.flushed import FlushedAtEnd
+from kbroker.client.batches.offsets import TopicPartition
+from kbroker.client.batches.transactions import ProducerIdentity
 from kbroker.client.connections.cluster import NO_TOPIC_ID, Cluster
 from kbroker.client.connections.connection import Connection
 from kbroker.client.connections.retry import Retry, pause_after
@@ -27,9 +30,6 @@ from kbroker.client.errors import (
     SettingRefused,
     Timeout,
 )
-from kbroker.client.flushed import FlushedAtEnd
-from kbroker.client.offsets import TopicPartition
-from kbroker.client.transactions import ProducerIdentity
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.produce import ProduceRequest

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from kbroker._ext.arrow.arrow_reader import ArrowReader
 from kbroker._ext.record.record_cursor import RecordsDamaged
-from kbroker.client.arrow import BYTES_MAX, DECOMPRESSED_MAX, columns_of
+from kbroker.client.batches.arrow import BYTES_MAX, DECOMPRESSED_MAX, columns_of
 from kbroker.client.consumer.partitions import FetchedSet, PartitionState
 from kbroker.client.errors import UnreadableRecord
 

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from kbroker._ext.record.record_counts import RecordCounter
 from kbroker._ext.record.record_cursor import RecordsDamaged
+from kbroker.client.batches.fetch import RangeFetch
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import CorruptRecords
-from kbroker.client.fetch import RangeFetch
 
 BUCKET_MS = 600_000
 NO_TIMESTAMP = -1  # the bucket of records without one
