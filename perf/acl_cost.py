@@ -22,7 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from kbroker.client import admin
+from kbroker.client.admin import acls as admin
 from kbroker.client.connections.cluster import Cluster
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey

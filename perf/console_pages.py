@@ -4,8 +4,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from kbroker.client.admin.topics import NewTopic, create_topics
 from kbroker.client.connections.cluster import Cluster
-from kbroker.client.topic_admin import NewTopic, create_topics
 from perf.kafka_distribution import ROOT
 
 # Of a topic each; a request has at most so many items.

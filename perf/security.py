@@ -20,7 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from kbroker.client import admin
+from kbroker.client.admin import users as admin
 from kbroker.client.connections.cluster import Cluster
 from kbroker.security import certificates
 from perf import compare, secure_clients

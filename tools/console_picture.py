@@ -19,7 +19,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from support.browser import Browser  # noqa: E402
 
 from kbroker.client import KafkaAdminClient, KafkaConsumer, KafkaProducer  # noqa: E402
-from kbroker.client.topic_admin import NewTopic  # noqa: E402
+from kbroker.client.admin.topics import NewTopic  # noqa: E402
 from kbroker.testing import Broker  # noqa: E402
 
 # Topic -> its partitions and records.

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from kbroker.cli.protocol_page import protocol_page  # noqa: E402
-from kbroker.client.administration.admin_settings import (  # noqa: E402
+from kbroker.client.admin.admin_settings import (  # noqa: E402
     SETTINGS as ADMIN_SETTINGS,
 )
 from kbroker.client.connections.security import SETTINGS as SECURITY_SETTINGS  # noqa: E402
@@ -229,7 +229,7 @@ librdkafka:
 _ADMIN_HEAD = """\
 # Settings of the admin client
 
-<!-- Written by tools/gen_docs.py from kbroker/client/administration/admin_settings.py. -->
+<!-- Written by tools/gen_docs.py from kbroker/client/admin/admin_settings.py. -->
 
 `kbroker.client.KafkaAdminClient` takes these ([docs/clients.md](clients.md) has examples) as a
 dictionary under the names below, as keywords with `_` for `.`, or both. Names, defaults and

@@ -16,7 +16,7 @@ import kbroker.record  # noqa: F401 - extensions need its codecs
 
 if TYPE_CHECKING:
     from kbroker._ext.client.consumer_record import ConsumerRecord as ConsumerRecord
-    from kbroker.client.administration.kafka_admin_client import (
+    from kbroker.client.admin.kafka_admin_client import (
         KafkaAdminClient as KafkaAdminClient,
     )
     from kbroker.client.consumer.kafka_consumer import KafkaConsumer as KafkaConsumer
@@ -41,7 +41,7 @@ __all__ = [
 
 _PLACES = {
     "ConsumerRecord": "kbroker._ext.client.consumer_record",
-    "KafkaAdminClient": "kbroker.client.administration.kafka_admin_client",
+    "KafkaAdminClient": "kbroker.client.admin.kafka_admin_client",
     "KafkaConsumer": "kbroker.client.consumer.kafka_consumer",
     "OffsetAndMetadata": "kbroker.client.consumer.partitions",
     "RebalanceListener": "kbroker.client.consumer.membership",
@@ -59,22 +59,33 @@ _EARLIER = {
     "client_metrics": "monitoring.client_metrics",
     "client_settings": "settings.client_settings",
     "cluster": "connections.cluster",
+    "cluster_admin": "admin.cluster",
     "common_settings": "settings.common_settings",
+    "config_admin": "admin.configs",
     "connection": "connections.connection",
     "controller_calls": "connections.controller_calls",
     "counts": "batches.counts",
+    "feature_admin": "admin.features",
     "fetch": "batches.fetch",
     "flushed": "batches.flushed",
+    "group_admin": "admin.groups",
     "hosts": "connections.hosts",
     "kerberos": "connections.kerberos",
     "oauth": "connections.oauth",
     "offsets": "batches.offsets",
+    "partition_admin": "admin.partitions",
     "produce": "batches.produce",
+    "quota_admin": "admin.quotas",
+    "reassignment_admin": "admin.reassignments",
     "record_arrays": "batches.record_arrays",
+    "replica_reads": "admin.replica_reads",
     "retry": "connections.retry",
     "security": "connections.security",
     "stores": "connections.stores",
+    "token_admin": "admin.tokens",
+    "topic_admin": "admin.topics",
     "topic_reader": "batches.topic_reader",
+    "transaction_admin": "admin.transactions",
     "transactions": "batches.transactions",
 }
 

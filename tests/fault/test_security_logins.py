@@ -17,7 +17,7 @@ import pytest
 from fault.wire_client import request_frame
 from support.secured import PASSWORDS, LoginRefused, SecuredClient, Site, address_of
 
-from kbroker.client import admin
+from kbroker.client.admin import users as admin
 from kbroker.client.connections.cluster import Cluster
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey, request_class

@@ -15,7 +15,7 @@ import pytest
 from fault.wire_client import WireClient
 from support.secured import PASSWORDS, Site, address_of
 
-from kbroker.client import admin
+from kbroker.client.admin import users as admin
 from kbroker.client.connections.cluster import Cluster
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.alter_user_scram_credentials import (

@@ -18,7 +18,7 @@ from fault.wire_client import WireClient
 from support.all_processes import all_pids
 from support.secured import JAAS, LoginRefused, SecuredClient, Site, address_of
 
-from kbroker.client import admin
+from kbroker.client.admin import users as admin
 from kbroker.client.connections.cluster import Cluster
 from kbroker.config.resource_types import BROKER, BROKER_LOGGER
 from kbroker.errors import EXIT_BAD_CONFIG

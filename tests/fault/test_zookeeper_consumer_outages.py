@@ -14,10 +14,10 @@ from support.zookeeper import ZooKeeperServer
 from support.zookeeper_group import WAIT_S, Member, arguments, opened, our_command
 
 from kbroker.client import KafkaProducer
+from kbroker.client.admin.topics import NewTopic, create_topics
 from kbroker.client.connections.cluster import Cluster as Client
 from kbroker.client.errors import UnreachableError
 from kbroker.client.legacy.zookeeper_consumer import Consumer
-from kbroker.client.topic_admin import NewTopic, create_topics
 from kbroker.testing import Cluster, wait_until
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]

@@ -6,20 +6,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from kbroker.client import (
-    KafkaAdminClient,
-    KafkaConsumer,
-    KafkaProducer,
-    config_admin,
-    feature_admin,
-    quota_admin,
-)
-from kbroker.client.admin import CLUSTER_NAME, Acl, Credential
+from kbroker.client import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kbroker.client.admin import configs as config_admin
+from kbroker.client.admin import features as feature_admin
+from kbroker.client.admin import quotas as quota_admin
+from kbroker.client.admin.acls import CLUSTER_NAME, Acl
+from kbroker.client.admin.reassignments import PartitionReplica
+from kbroker.client.admin.tokens import Principal
+from kbroker.client.admin.topics import NewTopic
+from kbroker.client.admin.users import Credential
 from kbroker.client.batches.offsets import EARLIEST, LATEST
 from kbroker.client.errors import ClientClosed, RejectedError
-from kbroker.client.reassignment_admin import PartitionReplica
-from kbroker.client.token_admin import Principal
-from kbroker.client.topic_admin import NewTopic
 from kbroker.errors import ErrorCode
 from kbroker.testing import Broker
 

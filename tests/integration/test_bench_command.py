@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from kbroker.cli import command
-from kbroker.client import topic_admin
+from kbroker.client.admin import topics as topic_admin
 from kbroker.client.connections.cluster import Cluster
 from kbroker.testing import Broker
 

@@ -7,8 +7,8 @@ import sys
 import pytest
 from process_harness import health, http_get
 
-from kbroker.client import config_admin
-from kbroker.client.config_admin import BROKER_LOGGER
+from kbroker.client.admin import configs as config_admin
+from kbroker.client.admin.configs import BROKER_LOGGER
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import RejectedError
 from kbroker.testing import Broker, wait_until

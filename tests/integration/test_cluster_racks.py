@@ -22,7 +22,7 @@ from support.racks import (
 )
 
 from kbroker.client import KafkaAdminClient, KafkaConsumer
-from kbroker.client.topic_admin import NewTopic
+from kbroker.client.admin.topics import NewTopic
 from kbroker.testing import wait_until
 from kbroker.testing.cluster import Cluster
 

@@ -11,7 +11,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from kbroker.client import KafkaAdminClient
-from kbroker.client.topic_admin import NewTopic
+from kbroker.client.admin.topics import NewTopic
 from kbroker.testing import Cluster, wait_until
 
 pytestmark = pytest.mark.integration

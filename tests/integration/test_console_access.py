@@ -8,10 +8,11 @@ import pytest
 from support.console_calls import call, got
 from support.secured import PASSWORDS, Site
 
-from kbroker.client.admin import Acl, create_acls, set_password
+from kbroker.client.admin.acls import Acl, create_acls
+from kbroker.client.admin.topics import NewTopic, create_topics
+from kbroker.client.admin.users import set_password
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.connections.security import Security
-from kbroker.client.topic_admin import NewTopic, create_topics
 from kbroker.testing import Broker
 
 pytestmark = pytest.mark.integration

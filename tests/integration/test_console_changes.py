@@ -9,10 +9,10 @@ import pytest
 from support.console_calls import call, got
 
 from kbroker.client import KafkaProducer
+from kbroker.client.admin.quotas import describe_quotas
+from kbroker.client.admin.topics import NewTopic, create_topics
 from kbroker.client.batches.offsets import commit
 from kbroker.client.connections.cluster import Cluster
-from kbroker.client.quota_admin import describe_quotas
-from kbroker.client.topic_admin import NewTopic, create_topics
 from kbroker.console.operations import OPERATIONS
 from kbroker.testing import Broker, wait_until
 

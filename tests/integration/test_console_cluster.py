@@ -8,10 +8,10 @@ import pytest
 from support.console_calls import call, got
 
 from kbroker.client import KafkaProducer
+from kbroker.client.admin.configs import BROKER, TOPIC, alter_configs
+from kbroker.client.admin.topics import NewTopic, create_topics
 from kbroker.client.batches.offsets import commit
-from kbroker.client.config_admin import BROKER, TOPIC, alter_configs
 from kbroker.client.connections.cluster import Cluster as Client
-from kbroker.client.topic_admin import NewTopic, create_topics
 from kbroker.testing import wait_until
 from kbroker.testing.cluster import Cluster
 

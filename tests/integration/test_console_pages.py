@@ -16,11 +16,12 @@ from support.console_calls import got
 from support.console_pages import ATTACK, checked, fits, shot, visit
 
 from kbroker.client import KafkaProducer
-from kbroker.client.admin import Acl, create_acls, set_password
+from kbroker.client.admin.acls import Acl, create_acls
+from kbroker.client.admin.quotas import alter_quotas
+from kbroker.client.admin.topics import NewTopic, create_topics
+from kbroker.client.admin.users import set_password
 from kbroker.client.batches.offsets import commit
 from kbroker.client.connections.cluster import Cluster
-from kbroker.client.quota_admin import alter_quotas
-from kbroker.client.topic_admin import NewTopic, create_topics
 from kbroker.testing import Broker, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]

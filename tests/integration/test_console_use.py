@@ -13,9 +13,9 @@ from support.console_calls import got
 from support.console_pages import ATTACK, NARROW, checked, fits, shot, visit
 
 from kbroker.client import KafkaConsumer, KafkaProducer
+from kbroker.client.admin.topics import NewTopic, create_topics
 from kbroker.client.batches.offsets import commit
 from kbroker.client.connections.cluster import Cluster
-from kbroker.client.topic_admin import NewTopic, create_topics
 from kbroker.testing import Broker, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]

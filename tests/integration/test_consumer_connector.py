@@ -14,6 +14,7 @@ from support.zookeeper import skip_without_zookeeper
 from support.zookeeper_group import Store, opened
 
 from kbroker.client import KafkaProducer
+from kbroker.client.admin.topics import NewTopic, add_partitions, create_topics
 from kbroker.client.batches.offsets import commit, committed
 from kbroker.client.connections.cluster import Cluster as Client
 from kbroker.client.errors import (
@@ -35,7 +36,6 @@ from kbroker.client.legacy.zookeeper_consumer import (
     StringDecoder,
     Whitelist,
 )
-from kbroker.client.topic_admin import NewTopic, add_partitions, create_topics
 from kbroker.testing import Cluster, wait_until
 
 pytestmark = pytest.mark.integration

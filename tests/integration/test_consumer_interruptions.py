@@ -12,9 +12,9 @@ from contextlib import ExitStack
 import pytest
 
 from kbroker.client import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kbroker.client.admin.topics import NewTopic
 from kbroker.client.aio import AsyncKafkaConsumer
 from kbroker.client.errors import DeserializationFailed, OffsetOutOfRange
-from kbroker.client.topic_admin import NewTopic
 from kbroker.testing import Broker
 
 pytestmark = pytest.mark.integration

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kbroker.cli.kafka import table
+from kbroker.client.admin.topics import list_topics
 from kbroker.client.connections.cluster import Cluster
-from kbroker.client.topic_admin import list_topics
 from kbroker.testing import Broker
 
 pytestmark = pytest.mark.integration

@@ -11,7 +11,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kbroker.cli import command
-from kbroker.client import group_admin, topic_admin
+from kbroker.client.admin import groups as group_admin
+from kbroker.client.admin import topics as topic_admin
 from kbroker.client.batches.offsets import commit, committed
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import RejectedError

@@ -12,7 +12,7 @@ import pytest
 from process_harness import http_get
 from support.sanitizer import SANITIZED
 
-from kbroker.client import topic_admin
+from kbroker.client.admin import topics as topic_admin
 from kbroker.client.connections.cluster import Cluster
 from kbroker.exposition.http import REQUEST_BYTES_MAX
 from kbroker.testing import Broker, wait_until

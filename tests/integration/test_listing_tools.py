@@ -8,7 +8,7 @@ import pytest
 
 from kbroker.cli.kafka import table
 from kbroker.client import KafkaAdminClient, KafkaConsumer, KafkaProducer
-from kbroker.client.topic_admin import NewTopic
+from kbroker.client.admin.topics import NewTopic
 from kbroker.testing import Broker
 
 pytestmark = pytest.mark.integration

@@ -20,7 +20,8 @@ from kbroker.cli import command
 from kbroker.cli.local.attached import AttachedBroker
 from kbroker.cli.local.board import board, look
 from kbroker.cli.local.runs import of_process, running
-from kbroker.client import KafkaProducer, topic_admin
+from kbroker.client import KafkaProducer
+from kbroker.client.admin import topics as topic_admin
 from kbroker.client.batches.offsets import commit
 from kbroker.client.connections.cluster import Cluster
 from kbroker.protocol.api import ApiKey

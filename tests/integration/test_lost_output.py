@@ -15,8 +15,8 @@ from support.in_one import in_one
 from kbroker.cli import command
 from kbroker.cli.kafka.table import TOOLS
 from kbroker.client import KafkaProducer
+from kbroker.client.admin.topics import NewTopic, create_topics
 from kbroker.client.connections.cluster import Cluster
-from kbroker.client.topic_admin import NewTopic, create_topics
 from kbroker.testing import Broker
 
 pytestmark = pytest.mark.integration

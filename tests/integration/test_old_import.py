@@ -14,10 +14,10 @@ from support.zookeeper import ZooKeeperServer, skip_without_zookeeper
 
 from kbroker.cli import command
 from kbroker.client import KafkaConsumer, KafkaProducer
+from kbroker.client.admin.topics import NewTopic, create_topics
 from kbroker.client.batches.offsets import committed
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.legacy.offset_pairs import OffsetPairs
-from kbroker.client.topic_admin import NewTopic, create_topics
 from kbroker.testing import Broker
 
 pytestmark = pytest.mark.integration
@@ -160,7 +160,7 @@ def test_message_that_the_topic_refuses_ends_the_import(
 
     assert "raise max.message.bytes of the topic" in said
     with Cluster(broker.bootstrap) as cluster:
-        from kbroker.client.config_admin import TOPIC, alter_configs
+        from kbroker.client.admin.configs import TOPIC, alter_configs
 
         alter_configs(cluster, TOPIC, "small", {"max.message.bytes": "9000"})
     run("run", f"0={home}")

@@ -15,9 +15,9 @@ from support.zookeeper import skip_without_zookeeper
 
 from kbroker.cli.kafka import table
 from kbroker.client import KafkaConsumer, KafkaProducer
+from kbroker.client.admin.topics import NewTopic, create_topics, describe_topics, list_topics
 from kbroker.client.batches.offsets import commit, committed
 from kbroker.client.connections.cluster import Cluster as Client
-from kbroker.client.topic_admin import NewTopic, create_topics, describe_topics, list_topics
 from kbroker.testing import Cluster, wait_until
 
 pytestmark = pytest.mark.integration

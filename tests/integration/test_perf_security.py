@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from support.secured import Site
 
-from kbroker.client import admin
+from kbroker.client.admin import users as admin
 from kbroker.client.connections.cluster import Cluster as BrokerCluster
 from kbroker.testing import Broker
 

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from kbroker.cli import command
-from kbroker.client import topic_admin
+from kbroker.client.admin import topics as topic_admin
 from kbroker.client.batches.topic_reader import TopicReader
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import OffsetOutOfRange

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 from support.zookeeper import skip_without_zookeeper
 
+from kbroker.client.admin.topics import NewTopic, add_partitions, create_topics
 from kbroker.client.connections.cluster import Cluster as Client
 from kbroker.client.errors import UnreachableError
 from kbroker.client.legacy import FailedToSendMessage, KeyedMessage, Producer
 from kbroker.client.legacy.broker_watch import BrokerWatch
 from kbroker.client.legacy.registered_brokers import NoBrokersRegistered
-from kbroker.client.topic_admin import NewTopic, add_partitions, create_topics
 from kbroker.testing import Cluster, wait_until
 from perf.brokers import free_ports
 

@@ -14,9 +14,9 @@ from support.zookeeper import skip_without_zookeeper
 
 from kbroker.cli.kafka import table
 from kbroker.client import KafkaProducer
-from kbroker.client.config_admin import BROKER, TOPIC, describe_configs
+from kbroker.client.admin.configs import BROKER, TOPIC, describe_configs
+from kbroker.client.admin.topics import NewTopic, create_topics, describe_topics
 from kbroker.client.connections.cluster import Cluster as Client
-from kbroker.client.topic_admin import NewTopic, create_topics, describe_topics
 from kbroker.testing import Cluster, wait_until
 
 pytestmark = pytest.mark.integration

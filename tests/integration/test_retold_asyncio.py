@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from kbroker.client import KafkaAdminClient, KafkaProducer, TopicPartition
+from kbroker.client.admin.topics import NewTopic
 from kbroker.client.aio import AsyncKafkaConsumer, AsyncKafkaProducer
 from kbroker.client.errors import ClientClosed, ConsumerState
-from kbroker.client.topic_admin import NewTopic
 from kbroker.testing import Broker
 
 pytestmark = pytest.mark.integration

@@ -18,8 +18,8 @@ from kbroker.client import (
     OffsetAndMetadata,
     TopicPartition,
 )
+from kbroker.client.admin.topics import NewTopic
 from kbroker.client.errors import ClientError, ConsumerState, RejectedError
-from kbroker.client.topic_admin import NewTopic
 from kbroker.errors import ErrorCode
 from kbroker.testing import Broker, wait_until
 

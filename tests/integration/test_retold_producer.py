@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kbroker.client import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kbroker.client.admin.topics import NewTopic
 from kbroker.client.batches.offsets import GroupMetadata
 from kbroker.client.errors import (
     ClientClosed,
@@ -22,7 +23,6 @@ from kbroker.client.errors import (
     SettingRefused,
     TransactionState,
 )
-from kbroker.client.topic_admin import NewTopic
 from kbroker.errors import ErrorCode
 from kbroker.testing import Broker
 

@@ -18,7 +18,7 @@ from kbroker.cli.arguments import Failed
 from kbroker.cli.local.attached import AttachedBroker
 from kbroker.cli.local.board import board, look
 from kbroker.cli.local.runs import of_process, running
-from kbroker.client import topic_admin
+from kbroker.client.admin import topics as topic_admin
 from kbroker.client.connections.cluster import Cluster
 from kbroker.ipc.named_memory import named_runs
 from kbroker.testing import Broker, wait_until

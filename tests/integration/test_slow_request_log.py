@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from kbroker.client import topic_admin
+from kbroker.client.admin import topics as topic_admin
 from kbroker.client.connections.cluster import Cluster
 from kbroker.testing import Broker, wait_until
 

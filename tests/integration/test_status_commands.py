@@ -15,14 +15,14 @@ from support import sanitizer
 
 from kbroker.cli import command
 from kbroker.cli.verbs.completion import SCRIPTS
-from kbroker.client import topic_admin
-from kbroker.client.batches.offsets import commit
-from kbroker.client.cluster_admin import (
+from kbroker.client.admin import topics as topic_admin
+from kbroker.client.admin.cluster import (
     ClusterState,
     describe_cluster,
     probe,
     summarize_cluster,
 )
+from kbroker.client.batches.offsets import commit
 from kbroker.client.connections.cluster import Cluster
 from kbroker.testing import Broker
 from kbroker.testing.ports import HeldPort

@@ -10,10 +10,10 @@ import pytest
 from support.zookeeper import ZooKeeperServer
 
 from kbroker.cli.kafka import table
+from kbroker.client.admin.topics import NewTopic, create_topics
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.connections.security import Security
 from kbroker.client.errors import ClientError
-from kbroker.client.topic_admin import NewTopic, create_topics
 from kbroker.testing import Broker, wait_until
 
 pytestmark = pytest.mark.integration

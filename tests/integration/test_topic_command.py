@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from kbroker.cli import command
-from kbroker.client import config_admin, topic_admin
+from kbroker.client.admin import configs as config_admin
+from kbroker.client.admin import topics as topic_admin
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import RejectedError
 from kbroker.errors import ErrorCode

@@ -9,8 +9,8 @@ from support.zookeeper import skip_without_zookeeper
 
 from kbroker.cli.kafka import table
 from kbroker.client import KafkaProducer
+from kbroker.client.admin.transactions import describe_producers, list_transactions
 from kbroker.client.connections.cluster import Cluster
-from kbroker.client.transaction_admin import describe_producers, list_transactions
 from kbroker.testing import Broker, wait_until
 from kbroker.testing import Cluster as Zookeepers
 

@@ -14,9 +14,9 @@ from typing import Any
 from aiokafka.errors import ConsumerStoppedError, KafkaError
 
 from kbroker.client import KafkaAdminClient, TopicPartition
+from kbroker.client.admin.topics import NewTopic
 from kbroker.client.aio import AsyncKafkaConsumer, AsyncKafkaProducer
 from kbroker.client.errors import ClientClosed, ClientError
-from kbroker.client.topic_admin import NewTopic
 
 # How long one question for records waits; another one follows.
 _POLL_S = 5.0

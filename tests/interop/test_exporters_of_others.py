@@ -19,9 +19,9 @@ import pytest
 from support.dashboards import Scrape
 
 from kbroker.client import KafkaConsumer, KafkaProducer
+from kbroker.client.admin.topics import NewTopic, create_topics
 from kbroker.client.batches.offsets import commit
 from kbroker.client.connections.cluster import Cluster
-from kbroker.client.topic_admin import NewTopic, create_topics
 from kbroker.testing import Broker, wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]

@@ -18,7 +18,7 @@ from faststream.kafka import KafkaBroker
 from interop import as_aiokafka
 
 from kbroker.client import KafkaAdminClient, KafkaConsumer, KafkaProducer
-from kbroker.client.topic_admin import NewTopic
+from kbroker.client.admin.topics import NewTopic
 from kbroker.testing import Broker
 
 pytestmark = pytest.mark.interop

@@ -15,9 +15,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kbroker.client.admin.partitions import elect_leaders
+from kbroker.client.admin.reassignments import alter_reassignments
 from kbroker.client.connections.cluster import Cluster as Client
-from kbroker.client.partition_admin import elect_leaders
-from kbroker.client.reassignment_admin import alter_reassignments
 from kbroker.testing import Cluster, wait_until
 
 pytestmark = pytest.mark.interop

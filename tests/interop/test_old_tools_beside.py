@@ -15,9 +15,9 @@ from interop.drivers.kafka_tools import run_tool
 from kazoo.client import KazooClient
 
 from kbroker.client import KafkaConsumer, KafkaProducer
+from kbroker.client.admin.topics import NewTopic, create_topics
 from kbroker.client.batches.offsets import commit
 from kbroker.client.connections.cluster import Cluster as Client
-from kbroker.client.topic_admin import NewTopic, create_topics
 from kbroker.testing import Cluster
 from perf.kafka_distribution import kafka_libraries
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.client import KafkaAdminClient, KafkaConsumer, KafkaProducer
-from kbroker.client.topic_admin import NewTopic
+from kbroker.client.admin.topics import NewTopic
 from kbroker.testing import Broker, ProcessEnded, wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(600)]

@@ -26,7 +26,7 @@ from interop.drivers.secure_java import JavaClients
 from support.grids import some_of
 from support.secured import JAAS
 
-from kbroker.client import admin
+from kbroker.client.admin import users as admin
 from kbroker.client.connections.cluster import Cluster
 from kbroker.security.certificates import create_authority
 from kbroker.testing import Broker, wait_until

@@ -14,10 +14,10 @@ from support.zookeeper import skip_without_zookeeper
 from support.zookeeper_group import Member, Row, Store, arguments, opened, our_command
 
 from kbroker.client import KafkaProducer
+from kbroker.client.admin.topics import NewTopic, create_topics
 from kbroker.client.batches.offsets import committed
 from kbroker.client.connections.cluster import Cluster as Client
 from kbroker.client.legacy.zookeeper_consumer.partition_assignors import ASSIGNORS
-from kbroker.client.topic_admin import NewTopic, create_topics
 from kbroker.testing import Cluster, wait_until
 
 pytestmark = BESIDE

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from kbroker.client import KafkaConsumer, KafkaProducer
+from kbroker.client.admin.topics import NewTopic, create_topics
 from kbroker.client.connections.cluster import Cluster
-from kbroker.client.topic_admin import NewTopic, create_topics
 from kbroker.testing import Broker, wait_until
 
 KEYS = 23

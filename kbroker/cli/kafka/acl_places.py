@@ -11,7 +11,7 @@ from kbroker.cli.kafka.running import Failed
 from kbroker.cli.kafka.zookeeper_writing import change, names_below, read
 
 if TYPE_CHECKING:
-    from kbroker.client.admin import Acl
+    from kbroker.client.admin.acls import Acl
     from kbroker.client.connections.cluster import Cluster
     from kbroker.client.legacy.znodes import Znodes
     from kbroker.metastore.acl_nodes import StoredAcls
@@ -34,17 +34,17 @@ class OfBrokers(AclPlace):
         self._cluster = cluster
 
     def matching(self, wanted: Acl) -> list[Acl]:
-        from kbroker.client.admin import list_acls
+        from kbroker.client.admin.acls import list_acls
 
         return list_acls(self._cluster, wanted)
 
     def create(self, acls: list[Acl]) -> None:
-        from kbroker.client.admin import create_acls
+        from kbroker.client.admin.acls import create_acls
 
         create_acls(self._cluster, acls)
 
     def delete(self, filters: list[Acl]) -> None:
-        from kbroker.client.admin import delete_acls
+        from kbroker.client.admin.acls import delete_acls
 
         delete_acls(self._cluster, filters)
 
@@ -133,7 +133,7 @@ def _decoded(resource: Resource, data: bytes | None) -> StoredAcls:
 
 
 def _filter(acl: Acl) -> AclFilter:
-    from kbroker.client.admin import OPERATIONS, PATTERN_TYPES, PERMISSIONS, RESOURCE_TYPES
+    from kbroker.client.admin.acls import OPERATIONS, PATTERN_TYPES, PERMISSIONS, RESOURCE_TYPES
     from kbroker.security.acls import AclFilter
 
     return AclFilter(
@@ -154,7 +154,7 @@ def _entry(acl: AclFilter) -> Entry:
 
 
 def _acl(resource: Resource, entry: Entry) -> Acl:
-    from kbroker.client.admin import Acl
+    from kbroker.client.admin.acls import Acl
     from kbroker.security.acls import PatternType, Permission
     from kbroker.security.operations import AclOperation, Kind
 

@@ -305,7 +305,7 @@ def _listed(entries: Iterable[Entry]) -> str:
 
 def _present(place: AclPlace, wanted: Iterable[Resource] | None) -> dict[Resource, set[Entry]]:
     """The ACLs that match; of all resources without ``wanted``."""
-    from kbroker.client.admin import Acl
+    from kbroker.client.admin.acls import Acl
 
     filters = [Acl()] if wanted is None else [Acl(*resource) for resource in wanted]
     found: dict[Resource, set[Entry]] = {}
@@ -318,7 +318,7 @@ def _present(place: AclPlace, wanted: Iterable[Resource] | None) -> dict[Resourc
 
 
 def _add(given: Given, place: AclPlace) -> None:
-    from kbroker.client.admin import Acl
+    from kbroker.client.admin.acls import Acl
 
     if _pattern(given) not in _SPECIFIC:
         raise WrongUse(
@@ -340,7 +340,7 @@ def _add(given: Given, place: AclPlace) -> None:
 
 
 def _remove(given: Given, place: AclPlace) -> None:
-    from kbroker.client.admin import Acl
+    from kbroker.client.admin.acls import Acl
 
     for resource, entries in acls_by_resource(given).items():
         if entries:

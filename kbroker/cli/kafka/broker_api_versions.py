@@ -23,7 +23,7 @@ _BETWEEN_BROKERS = frozenset({4, 5, 6, 7, 52, 53, 54, 55, 56, 58, 59, 62, 63, 64
 def _run(given: Given) -> int:
     given.require("bootstrap-server")
     with connected(given.one("bootstrap-server"), given.one("command-config")) as cluster:
-        from kbroker.client.cluster_admin import summarize_cluster
+        from kbroker.client.admin.cluster import summarize_cluster
         from kbroker.client.errors import ClientError
 
         for row in summarize_cluster(cluster).brokers:

@@ -86,7 +86,7 @@ def _describe(given: Given, cluster: Cluster) -> None:
 
 
 def _alter(given: Given, cluster: Cluster) -> None:
-    from kbroker.client.config_admin import CLIENT_METRICS, alter_configs
+    from kbroker.client.admin.configs import CLIENT_METRICS, alter_configs
 
     name = given.one("name") or uuid_text(new_uuid())
     settings = {"interval": "interval.ms", "match": "match", "metrics": "metrics"}
@@ -98,7 +98,7 @@ def _alter(given: Given, cluster: Cluster) -> None:
 
 
 def _delete(given: Given, cluster: Cluster) -> None:
-    from kbroker.client.config_admin import CLIENT_METRICS, alter_configs
+    from kbroker.client.admin.configs import CLIENT_METRICS, alter_configs
 
     name = given.one("name")
     changes: dict[str, str | None] = dict.fromkeys(_settings(cluster, name))
@@ -107,13 +107,13 @@ def _delete(given: Given, cluster: Cluster) -> None:
 
 
 def _names(cluster: Cluster) -> list[str]:
-    from kbroker.client.config_admin import CLIENT_METRICS, list_resources
+    from kbroker.client.admin.configs import CLIENT_METRICS, list_resources
 
     return list_resources(cluster, CLIENT_METRICS)
 
 
 def _settings(cluster: Cluster, name: str) -> dict[str, str]:
-    from kbroker.client.config_admin import CLIENT_METRICS, describe_configs
+    from kbroker.client.admin.configs import CLIENT_METRICS, describe_configs
 
     found = describe_configs(cluster, CLIENT_METRICS, [name])[name]
     if isinstance(found, Exception):

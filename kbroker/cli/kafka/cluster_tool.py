@@ -52,7 +52,7 @@ def _run(given: Namespace) -> None:
 
 
 def _cluster_id(given: Namespace, cluster: Cluster) -> None:
-    from kbroker.client.cluster_admin import summarize_cluster
+    from kbroker.client.admin.cluster import summarize_cluster
 
     found = summarize_cluster(cluster).cluster_id
     if found is None:
@@ -62,7 +62,7 @@ def _cluster_id(given: Namespace, cluster: Cluster) -> None:
 
 
 def _unregister(given: Namespace, cluster: Cluster) -> None:
-    from kbroker.client.cluster_admin import unregister_broker
+    from kbroker.client.admin.cluster import unregister_broker
     from kbroker.client.errors import UnsupportedByBroker
 
     try:
@@ -74,7 +74,7 @@ def _unregister(given: Namespace, cluster: Cluster) -> None:
 
 
 def _list_endpoints(given: Namespace, cluster: Cluster) -> None:
-    from kbroker.client.cluster_admin import describe_endpoints
+    from kbroker.client.admin.cluster import describe_endpoints
 
     rows = describe_endpoints(cluster, fenced=given.include_fenced_brokers)
     host = max((len(row.host) for row in rows), default=100)

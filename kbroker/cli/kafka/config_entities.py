@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from kbroker.cli.kafka.running import Failed
 
 if TYPE_CHECKING:
-    from kbroker.client.config_admin import Setting
+    from kbroker.client.admin.configs import Setting
+    from kbroker.client.admin.quotas import Entity
     from kbroker.client.connections.cluster import Cluster
-    from kbroker.client.quota_admin import Entity
 
 _ITERATIONS = 4096  # of Kafka's tool, and the least that brokers accept
 _QUOTAS = {
@@ -32,7 +32,7 @@ _OWN_SOURCES = {
 
 
 def _kind(entity_type: str) -> int:
-    from kbroker.client.config_admin import KINDS
+    from kbroker.client.admin.configs import KINDS
 
     return KINDS[entity_type if entity_type == "client-metrics" else entity_type[:-1]]
 
@@ -43,7 +43,7 @@ def _kind(entity_type: str) -> int:
 def alter_resource(
     cluster: Cluster, entity_type: str, name: str, added: dict[str, str], deleted: list[str]
 ) -> None:
-    from kbroker.client.config_admin import alter_configs
+    from kbroker.client.admin.configs import alter_configs
 
     if entity_type == "broker-loggers":
         known = {each.name for each in _settings(cluster, entity_type, name)}
@@ -89,7 +89,7 @@ def _text(value: str | None) -> str:
 
 
 def _settings(cluster: Cluster, entity_type: str, name: str) -> list[Setting]:
-    from kbroker.client.config_admin import describe_configs
+    from kbroker.client.admin.configs import describe_configs
     from kbroker.client.errors import RejectedError
 
     found = describe_configs(cluster, _kind(entity_type), [name], synonyms=True)[name]
@@ -115,10 +115,10 @@ def _exists(cluster: Cluster, entity_type: str, name: str) -> bool:
 
 def _all(cluster: Cluster, entity_type: str) -> list[str]:
     from kbroker.cli.kafka.java_words import hash_order, string_hash
-    from kbroker.client.config_admin import CLIENT_METRICS, GROUP, list_resources
+    from kbroker.client.admin.configs import CLIENT_METRICS, GROUP, list_resources
+    from kbroker.client.admin.groups import list_groups
+    from kbroker.client.admin.topics import list_topics
     from kbroker.client.errors import RejectedError, UnsupportedByBroker
-    from kbroker.client.group_admin import list_groups
-    from kbroker.client.topic_admin import list_topics
     from kbroker.errors import ErrorCode
 
     if entity_type == "topics":
@@ -166,7 +166,7 @@ def alter_quotas_or_users(
 def _check_users(
     types: list[str], names: list[str], added: dict[str, str], deleted: list[str]
 ) -> None:
-    from kbroker.client.admin import MECHANISMS
+    from kbroker.client.admin.users import MECHANISMS
 
     only_users = types == ["users"]
     allowed = _QUOTAS | (set(MECHANISMS) if only_users else set())
@@ -199,7 +199,7 @@ def _alter_quotas(
     added: dict[str, str],
     deleted: list[str],
 ) -> None:
-    from kbroker.client.quota_admin import alter_quotas, describe_quotas
+    from kbroker.client.admin.quotas import alter_quotas, describe_quotas
 
     present = next(iter(describe_quotas(cluster, _wanted(types, names)).values()), {})
     if wrong := [key for key in deleted if key not in present]:
@@ -236,7 +236,7 @@ def scram_credentials(added: Mapping[str, str]) -> list[tuple[str, str, int]]:
 
 
 def _alter_user(cluster: Cluster, user: str, added: dict[str, str], deleted: list[str]) -> None:
-    from kbroker.client.admin import Credential, delete_credentials, set_password
+    from kbroker.client.admin.users import Credential, delete_credentials, set_password
 
     credentials = scram_credentials(added)
     if deleted:
@@ -246,7 +246,7 @@ def _alter_user(cluster: Cluster, user: str, added: dict[str, str], deleted: lis
 
 
 def _wanted(types: list[str], names: list[str]) -> list[tuple[str, str]]:
-    from kbroker.client.quota_admin import DEFAULT, EVERY
+    from kbroker.client.admin.quotas import DEFAULT, EVERY
 
     if len(names) > len(types):
         raise Failed("More entity names specified than entity types")
@@ -267,7 +267,7 @@ def describe_quotas_and_users(cluster: Cluster, types: list[str], names: list[st
 def _describe_quotas(cluster: Cluster, types: list[str], names: list[str]) -> None:
     from kbroker.cli.kafka.deserializers import java_real
     from kbroker.cli.kafka.java_words import hash_order, string_hash
-    from kbroker.client.quota_admin import describe_quotas
+    from kbroker.client.admin.quotas import describe_quotas
 
     quotas = describe_quotas(cluster, _wanted(types, names))
     for entity in hash_order(quotas, _entity_hash, len(quotas)):
@@ -297,7 +297,7 @@ def _entity_text(entity: Entity) -> str:
 
 
 def _describe_users(cluster: Cluster, names: list[str]) -> None:
-    from kbroker.client.admin import list_credentials
+    from kbroker.client.admin.users import list_credentials
     from kbroker.client.errors import RejectedError
     from kbroker.errors import ErrorCode
 

@@ -10,10 +10,10 @@ from kbroker.cli.kafka.options import Given, OptionError, WrongUse, flag, valued
 from kbroker.cli.kafka.running import BOOTSTRAP, Tool, connected
 
 if TYPE_CHECKING:
+    from kbroker.client.admin.groups import ListedGroup
     from kbroker.client.batches.offsets import TopicPartition
     from kbroker.client.connections.cluster import Cluster
     from kbroker.client.errors import ClientError
-    from kbroker.client.group_admin import ListedGroup
 
 _ACTIONS = ("list", "describe", "delete", "reset-offsets", "delete-offsets", "validate-regex")
 _SCENARIOS = (
@@ -214,7 +214,7 @@ def _validate_regex(text: str) -> None:
 def listed_groups(cluster: Cluster) -> list[ListedGroup]:
     """Those of consumers, in Java's order."""
     from kbroker.cli.kafka.java_words import hash_order, string_hash
-    from kbroker.client.group_admin import list_groups
+    from kbroker.client.admin.groups import list_groups
 
     known = {
         row.group: row
@@ -273,7 +273,7 @@ def _list(given: Given, cluster: Cluster) -> None:
 
 def _delete(given: Given, cluster: Cluster) -> None:
     from kbroker.cli.kafka.java_words import hash_order, java_text, string_hash
-    from kbroker.client.group_admin import delete_groups
+    from kbroker.client.admin.groups import delete_groups
 
     results = delete_groups(cluster, groups_of(given, cluster))
     failed = [name for name, error in results.items() if error is not None]
@@ -350,8 +350,8 @@ def _deleted_each(
     cluster: Cluster, group: str, partitions: list[TopicPartition]
 ) -> tuple[dict[TopicPartition, ClientError | None], ClientError | None]:
     """The error of each partition, and the one to report."""
+    from kbroker.client.admin.groups import delete_offsets_each
     from kbroker.client.errors import RejectedError
-    from kbroker.client.group_admin import delete_offsets_each
 
     try:
         results = delete_offsets_each(cluster, group, partitions)

@@ -11,8 +11,8 @@ from kbroker.cli.kafka.options import Given, Option, WrongUse, flag, valued
 from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool, connected
 
 if TYPE_CHECKING:
+    from kbroker.client.admin.tokens import Principal, Token
     from kbroker.client.connections.cluster import Cluster
-    from kbroker.client.token_admin import Principal, Token
 
 _LINE = "{:<15} {:<30} {:<15} {:<15} {:<25} {:<15} {:<15} {:<15}"
 _HEADS = ("TOKENID", "HMAC", "OWNER", "REQUESTER", "RENEWERS", "ISSUEDATE", "EXPIRYDATE", "MAXDATE")
@@ -70,7 +70,7 @@ def _run(given: Given) -> int:
 
 def _principals(given: Given, option: str) -> list[Principal]:
     """Raises Failed."""
-    from kbroker.client.token_admin import Principal
+    from kbroker.client.admin.tokens import Principal
 
     found = []
     for text in given.all(option) if option in given else ():
@@ -100,7 +100,7 @@ def _date(at_ms: int) -> str:
 
 
 def _create(given: Given, cluster: Cluster) -> None:
-    from kbroker.client.token_admin import create_token
+    from kbroker.client.admin.tokens import create_token
 
     renewers, owners = (
         _principals(given, "renewer-principal"),
@@ -131,7 +131,7 @@ def _print_tokens(tokens: list[Token]) -> None:
 
 
 def _renew(given: Given, cluster: Cluster) -> None:
-    from kbroker.client.token_admin import renew_token
+    from kbroker.client.admin.tokens import renew_token
 
     hmac, period_ms = given.one("hmac"), given.one("renew-time-period")
     print(f"Calling renew token operation with hmac :{hmac} , renew-time-period :{period_ms}")
@@ -141,7 +141,7 @@ def _renew(given: Given, cluster: Cluster) -> None:
 
 
 def _expire(given: Given, cluster: Cluster) -> None:
-    from kbroker.client.token_admin import expire_token
+    from kbroker.client.admin.tokens import expire_token
 
     hmac, period_ms = given.one("hmac"), given.one("expiry-time-period")
     print(f"Calling expire token operation with hmac :{hmac} , expire-time-period :{period_ms}")
@@ -150,7 +150,7 @@ def _expire(given: Given, cluster: Cluster) -> None:
 
 
 def _describe(given: Given, cluster: Cluster) -> None:
-    from kbroker.client.token_admin import describe_tokens
+    from kbroker.client.admin.tokens import describe_tokens
 
     owners = _principals(given, "owner-principal")
     if owners:

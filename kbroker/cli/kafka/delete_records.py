@@ -32,8 +32,8 @@ def _run(given: Given) -> int:
     bootstrap, config = given.one("bootstrap-server"), given.one("command-config")
     offsets = _offsets(given.one("offset-json-file"))
     with connected(bootstrap, config) as cluster:
+        from kbroker.client.admin.partitions import delete_records
         from kbroker.client.errors import ClientError
-        from kbroker.client.partition_admin import delete_records
 
         print("Executing records delete operation")
         results = delete_records(cluster, offsets)

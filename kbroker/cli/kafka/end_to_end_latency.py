@@ -137,8 +137,8 @@ def _measure(
 
 
 def _create(topic: str, settings: dict[str, str]) -> None:
+    from kbroker.client.admin.topics import NewTopic, create_topics
     from kbroker.client.connections.cluster import Cluster
-    from kbroker.client.topic_admin import NewTopic, create_topics
 
     print(
         f'Topic "{topic}" does not exist. Will create topic with 1 partition(s) and replication '

@@ -72,7 +72,7 @@ def _run(given: Namespace) -> None:
 
 def _describe(given: Namespace) -> None:
     with connected(given.bootstrap_server, given.command_config) as cluster:
-        from kbroker.client.feature_admin import describe_features
+        from kbroker.client.admin.features import describe_features
 
         found = describe_features(cluster)
     for name in sorted(found.supported):
@@ -92,7 +92,7 @@ def _change(given: Namespace) -> None:
     wanted = _levels(given)
     if not wanted:
         raise Failed(f"You must specify at least one feature to {given.command}")
-    from kbroker.client import feature_admin
+    from kbroker.client.admin import features as feature_admin
 
     change = feature_admin.UPGRADE
     if given.command != "upgrade":

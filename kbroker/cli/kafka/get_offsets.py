@@ -107,7 +107,7 @@ def _rule(text: str) -> Filter:
 
 
 def _wanted(cluster: Cluster, allowed: Filter, leave_internal: bool) -> list[TopicPartition]:
-    from kbroker.client.topic_admin import list_topics
+    from kbroker.client.admin.topics import list_topics
 
     return [
         (topic.name, row.partition)

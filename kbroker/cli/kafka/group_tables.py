@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from kbroker.cli.kafka.options import Given
 
 if TYPE_CHECKING:
+    from kbroker.client.admin.groups import GroupState, Member
     from kbroker.client.batches.offsets import Committed, TopicPartition
     from kbroker.client.connections.cluster import Cluster
-    from kbroker.client.group_admin import GroupState, Member
 
 _REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
 _KNOWN = (*_REBALANCING, "Stable", "Empty", "Dead")
@@ -20,7 +20,7 @@ MISSING = "-"
 
 def describe(given: Given, cluster: Cluster, groups: Iterable[str]) -> None:
     """Print what ``--offsets``, ``--members`` or ``--state`` asks for. Raises RejectedError."""
-    from kbroker.client.group_admin import describe_group
+    from kbroker.client.admin.groups import describe_group
 
     states = [describe_group(cluster, group) for group in sorted(groups)]
     verbose = "verbose" in given

@@ -8,7 +8,7 @@ from kbroker.cli.kafka.options import Given, Option, WrongUse, flag, valued
 from kbroker.cli.kafka.running import Failed, Tool, connected
 
 if TYPE_CHECKING:
-    from kbroker.client.group_admin import ListedGroup
+    from kbroker.client.admin.groups import ListedGroup
 
 _TYPES = {"classic": "Classic", "consumer": "Consumer", "share": "Share", "streams": "Streams"}
 _KINDS = ("consumer", "share", "streams")
@@ -39,8 +39,8 @@ def _run(given: Given) -> int:
         others = [other for other in _KINDS if other != name]
         given.exclude(name, sorted(["group-type", "protocol", *others]))
     from kbroker.cli.kafka.java_words import hash_order, java_message, string_hash
+    from kbroker.client.admin.groups import list_groups
     from kbroker.client.errors import ClientError
-    from kbroker.client.group_admin import list_groups
 
     try:
         with connected(given.one("bootstrap-server"), given.one("command-config")) as cluster:

@@ -53,8 +53,8 @@ def _run(given: Given) -> int:
         )
     config = given.one("admin.config") or given.one("command-config")
     with connected(given.one("bootstrap-server"), config, deadline_ms=_TIMEOUT_MS) as cluster:
+        from kbroker.client.admin.partitions import elect_leaders
         from kbroker.client.errors import RejectedError, Timeout
-        from kbroker.client.partition_admin import elect_leaders
         from kbroker.errors import ErrorCode
 
         try:

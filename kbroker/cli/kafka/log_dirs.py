@@ -9,7 +9,7 @@ from kbroker.cli.kafka.options import Given, flag, valued
 from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool, connected
 
 if TYPE_CHECKING:
-    from kbroker.client.partition_admin import LogDir
+    from kbroker.client.admin.partitions import LogDir
 
 OPTIONS = (
     BOOTSTRAP._replace(argument="The server(s) to use for bootstrapping"),
@@ -27,7 +27,7 @@ def _run(given: Given) -> int:
     config = given.one("command-config")
     bootstrap = given.one("bootstrap-server")
     with connected(bootstrap, config, client_id="log-dirs-tool") as cluster:
-        from kbroker.client.partition_admin import log_dirs
+        from kbroker.client.admin.partitions import log_dirs
 
         present = cluster.nodes()
         if missing := [node for node in wanted if node not in present]:

@@ -82,7 +82,7 @@ def _print_brokers(cluster: Cluster, named: Collection[str]) -> None:
 
 
 def _leaders(cluster: Cluster, named: Collection[str]) -> dict[TopicPartition, int | None]:
-    from kbroker.client.topic_admin import list_topics
+    from kbroker.client.admin.topics import list_topics
 
     return {
         (topic.name, row.partition): row.leader

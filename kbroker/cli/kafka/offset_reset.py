@@ -41,9 +41,9 @@ def reset(given: Given, cluster: Cluster, groups: Iterable[str]) -> None:
 
 def _reset_group(given: Given, cluster: Cluster, group: str) -> Offsets:
     from kbroker.cli.kafka.consumer_groups import print_error
+    from kbroker.client.admin.groups import describe_group
     from kbroker.client.batches.offsets import commit
     from kbroker.client.errors import RejectedError
-    from kbroker.client.group_admin import describe_group
     from kbroker.errors import ErrorCode
 
     try:

@@ -41,8 +41,8 @@ def _run(given: Given) -> int:
     partitions = None if path is None else read_partitions(path)
     config = "admin.config" if "admin.config" in given else "command-config"
     with connected_either(given, _TIMEOUT_MS, config) as cluster:
-        from kbroker.client.partition_admin import elect_leaders
-        from kbroker.client.topic_admin import list_topics
+        from kbroker.client.admin.partitions import elect_leaders
+        from kbroker.client.admin.topics import list_topics
 
         if "zookeeper" in given:
             known = {(row.name, part.partition) for row in list_topics(cluster)

@@ -16,9 +16,9 @@ from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool
 from kbroker.cli.kafka.zookeeper import ZOOKEEPER, connected_either
 
 if TYPE_CHECKING:
+    from kbroker.client.admin.reassignments import PartitionReplica
     from kbroker.client.batches.offsets import TopicPartition
     from kbroker.client.connections.cluster import Cluster
-    from kbroker.client.reassignment_admin import PartitionReplica
 
 _ACTIONS = ("generate", "execute", "verify", "cancel", "list")
 _EVERYWHERE = ("bootstrap-server", "zookeeper", "command-config")
@@ -166,7 +166,7 @@ def _dirs(
     given: Given, cluster: Cluster, replicas: Mapping[TopicPartition, list[int]]
 ) -> dict[PartitionReplica, str] | None:
     """Where they are, those of running brokers; None with ``--zookeeper``."""
-    from kbroker.client.reassignment_admin import PartitionReplica, replica_dirs
+    from kbroker.client.admin.reassignments import PartitionReplica, replica_dirs
 
     if "zookeeper" in given:
         return None
@@ -194,7 +194,7 @@ def _nodes(text: str) -> list[int]:
 
 def _racks(cluster: Cluster, nodes: list[int], *, aware: bool) -> dict[int, str | None]:
     """Those of the brokers that there are. Raises Failed."""
-    from kbroker.client.cluster_admin import summarize_cluster
+    from kbroker.client.admin.cluster import summarize_cluster
 
     known = {row.node: row.rack for row in summarize_cluster(cluster).brokers}
     racks = {node: known[node] if aware else None for node in nodes if node in known}
@@ -209,8 +209,8 @@ def _racks(cluster: Cluster, nodes: list[int], *, aware: bool) -> dict[int, str 
 
 def _replicas_of(cluster: Cluster, topics: Iterable[str]) -> dict[TopicPartition, list[int]]:
     """Raises RejectedError."""
+    from kbroker.client.admin.topics import describe_topics
     from kbroker.client.errors import RejectedError
-    from kbroker.client.topic_admin import describe_topics
     from kbroker.errors import ErrorCode
 
     found: dict[TopicPartition, list[int]] = {}
@@ -230,8 +230,8 @@ def _replicas_of(cluster: Cluster, topics: Iterable[str]) -> dict[TopicPartition
 
 
 def _execute(given: Given, cluster: Cluster) -> None:
-    from kbroker.client.partition_admin import list_reassignments
-    from kbroker.client.reassignment_admin import alter_reassignments
+    from kbroker.client.admin.partitions import list_reassignments
+    from kbroker.client.admin.reassignments import alter_reassignments
 
     wanted = read_wanted(given.one("reassignment-json-file"))
     proposed = wanted.replicas()
@@ -302,7 +302,7 @@ def _move_dirs(cluster: Cluster, paths: Mapping[PartitionReplica, str], timeout_
     Said, Failed.
     """
     from kbroker.cli.kafka.java_words import java_text
-    from kbroker.client.reassignment_admin import alter_replica_log_dirs
+    from kbroker.client.admin.reassignments import alter_replica_log_dirs
     from kbroker.errors import ErrorCode
 
     left = dict(paths)
@@ -338,8 +338,8 @@ def _by_node(replica: PartitionReplica) -> tuple[int, str, int]:
 
 
 def _verify(given: Given, cluster: Cluster) -> None:
-    from kbroker.client.partition_admin import list_reassignments
-    from kbroker.client.reassignment_admin import replica_dirs
+    from kbroker.client.admin.partitions import list_reassignments
+    from kbroker.client.admin.reassignments import replica_dirs
 
     wanted = read_wanted(given.one("reassignment-json-file"))
     moving = list_reassignments(cluster)
@@ -364,7 +364,7 @@ def _verify(given: Given, cluster: Cluster) -> None:
 
 def _present(cluster: Cluster, topics: set[str]) -> dict[TopicPartition, list[int]]:
     """The replicas of those that exist."""
-    from kbroker.client.topic_admin import list_topics
+    from kbroker.client.admin.topics import list_topics
 
     return {
         (state.name, row.partition): row.replicas
@@ -432,8 +432,8 @@ def _dir_line(
 
 
 def _cancel(given: Given, cluster: Cluster) -> None:
-    from kbroker.client.partition_admin import list_reassignments
-    from kbroker.client.reassignment_admin import alter_reassignments, replica_dirs
+    from kbroker.client.admin.partitions import list_reassignments
+    from kbroker.client.admin.reassignments import alter_reassignments, replica_dirs
 
     wanted = read_wanted(given.one("reassignment-json-file"))
     partitions = dict(wanted.partitions)
@@ -461,7 +461,7 @@ def _cancel(given: Given, cluster: Cluster) -> None:
 
 
 def _list(given: Given, cluster: Cluster) -> None:
-    from kbroker.client.partition_admin import list_reassignments
+    from kbroker.client.admin.partitions import list_reassignments
 
     def listed(nodes: list[int]) -> str:
         return ",".join(map(str, nodes))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from kbroker.cli.kafka.running import Failed
 
 if TYPE_CHECKING:
+    from kbroker.client.admin.reassignments import PartitionReplica
     from kbroker.client.batches.offsets import TopicPartition
-    from kbroker.client.reassignment_admin import PartitionReplica
 
 T = TypeVar("T")
 _ANY_DIR = "any"
@@ -55,7 +55,7 @@ def duplicates(values: Iterable[T]) -> list[T]:
 
 def read_wanted(path: str) -> Wanted:
     """A file of ``--reassignment-json-file``. Raises Failed."""
-    from kbroker.client.reassignment_admin import PartitionReplica
+    from kbroker.client.admin.reassignments import PartitionReplica
 
     partitions: list[tuple[TopicPartition, list[int]]] = []
     dirs: dict[PartitionReplica, str] = {}
@@ -114,7 +114,7 @@ def as_json(
     """Such a file. dirs: where replicas are, others may be in any; None: without that, as before
     Kafka 1.1.
     """
-    from kbroker.client.reassignment_admin import PartitionReplica
+    from kbroker.client.admin.reassignments import PartitionReplica
 
     rows: list[dict[str, Any]] = []
     for topic, number in sorted(replicas):

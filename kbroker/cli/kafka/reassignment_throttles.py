@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from kbroker.client.admin.partitions import Reassignment
+    from kbroker.client.admin.reassignments import PartitionReplica
     from kbroker.client.batches.offsets import TopicPartition
     from kbroker.client.connections.cluster import Cluster
     from kbroker.client.errors import RejectedError
-    from kbroker.client.partition_admin import Reassignment
-    from kbroker.client.reassignment_admin import PartitionReplica
 
 _OF_LEADERS = "leader.replication.throttled."
 _OF_FOLLOWERS = "follower.replication.throttled."
@@ -52,7 +52,7 @@ def engage(
 
     between: of brokers. within: of the log directories of a broker, for ``dirs``.
     """
-    from kbroker.client.config_admin import TOPIC, alter_configs
+    from kbroker.client.admin.configs import TOPIC, alter_configs
 
     print(
         "Warning: You must run --verify periodically, until the reassignment completes, to ensure "
@@ -78,7 +78,7 @@ def _alter_brokers(
     cluster: Cluster, nodes: Iterable[int], changes: Mapping[str, str | None]
 ) -> None:
     """Of each broker, which takes that itself: one that is away keeps what it has."""
-    from kbroker.client.config_admin import BROKER, alter_configs
+    from kbroker.client.admin.configs import BROKER, alter_configs
     from kbroker.client.errors import Timeout, UnreachableError
 
     present = set(cluster.nodes())
@@ -127,7 +127,7 @@ def clear(
 ) -> None:
     """Remove all throttles of all brokers, and those of these topics. Raises RejectedError."""
     from kbroker.cli.kafka.java_words import hash_order, string_hash
-    from kbroker.client.config_admin import TOPIC, alter_configs
+    from kbroker.client.admin.configs import TOPIC, alter_configs
 
     known = cluster.nodes()
     named = [node for nodes in partitions.values() for node in nodes]

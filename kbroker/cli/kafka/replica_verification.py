@@ -13,9 +13,9 @@ from kbroker.cli.kafka.topic_filter import included
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from kbroker.client.admin.replica_reads import ReplicaData
     from kbroker.client.batches.offsets import TopicPartition
     from kbroker.client.connections.cluster import Cluster
-    from kbroker.client.replica_reads import ReplicaData
 
 OPTIONS = (
     valued("broker-list", "hostname:port,...,hostname:port", "Brokers to connect to; required."),
@@ -38,7 +38,7 @@ def _run(given: Given) -> int:
     check_bootstrap(given.one("broker-list"))
     is_meant = included(given.one("topic-white-list") or given.one("topics-include"))
     with connected(given.one("broker-list"), given.one("command-config")) as cluster:
-        from kbroker.client.topic_admin import list_topics
+        from kbroker.client.admin.topics import list_topics
 
         replicas = {
             (topic.name, row.partition): row.replicas
@@ -108,7 +108,7 @@ class _Verifying:
 
     def round(self) -> _Worst:
         """Compare what one fetch from each replica returns."""
-        from kbroker.client.replica_reads import read_replicas
+        from kbroker.client.admin.replica_reads import read_replicas
 
         found = read_replicas(self._cluster, self._replicas, self._next, self._fetch_bytes)
         worst = []

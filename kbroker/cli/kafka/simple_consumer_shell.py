@@ -58,7 +58,7 @@ def _run(given: Given) -> int:
 
 def _replica(given: Given, cluster: Cluster) -> int:
     """The broker to read from. Raises Failed."""
-    from kbroker.client.topic_admin import describe_topics
+    from kbroker.client.admin.topics import describe_topics
 
     topic, number, node = given.one("topic"), given.one("partition"), given.one("replica")
     rows = {row.partition: row for row in describe_topics(cluster, [topic])[0].partitions}
@@ -93,9 +93,9 @@ def _offset(given: Given, cluster: Cluster) -> int:
 def _read(given: Given, cluster: Cluster, node: int, offset: int) -> Iterator[ConsumerRecord]:
     """The records from an offset on; without end, unless ``--no-wait-at-logend``."""
     from kbroker._ext.client.consumer_record import ConsumerRecord
+    from kbroker.client.admin.replica_reads import batch_sums, fetch_replicas
     from kbroker.client.batches.fetch import RecordSet
     from kbroker.client.batches.topic_reader import records_of
-    from kbroker.client.replica_reads import batch_sums, fetch_replicas
 
     key = given.one("topic"), given.one("partition")
     wait_ms = given.one("max-wait-ms")

@@ -75,8 +75,8 @@ def _run(given: Given) -> int:
 
 def _check_members(cluster: Cluster, group: str, *, force: bool) -> None:
     """Raises Failed if the application runs."""
+    from kbroker.client.admin.groups import describe_group, remove_members
     from kbroker.client.errors import RejectedError
-    from kbroker.client.group_admin import describe_group, remove_members
     from kbroker.errors import ErrorCode
 
     try:
@@ -277,7 +277,7 @@ def is_internal(name: str, group: str) -> bool:
 
 def _delete_internal(given: Given, cluster: Cluster, group: str, known: set[str]) -> None:
     from kbroker.cli.kafka.java_words import hash_order, string_hash
-    from kbroker.client.topic_admin import delete_topics
+    from kbroker.client.admin.topics import delete_topics
 
     inferred = hash_order((name for name in known if is_internal(name, group)), string_hash)
     wanted = given.all("internal-topics")

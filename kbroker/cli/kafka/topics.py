@@ -13,10 +13,10 @@ from kbroker.cli.kafka.topic_filter import included
 from kbroker.cli.kafka.zookeeper import ZOOKEEPER, connected_either
 
 if TYPE_CHECKING:
-    from kbroker.client.config_admin import Setting
+    from kbroker.client.admin.configs import Setting
+    from kbroker.client.admin.partitions import Eligible, Reassignment
+    from kbroker.client.admin.topics import PartitionState, TopicState
     from kbroker.client.connections.cluster import Cluster
-    from kbroker.client.partition_admin import Eligible, Reassignment
-    from kbroker.client.topic_admin import PartitionState, TopicState
 
 _ACTIONS = ("alter", "create", "describe", "list", "delete")
 _CONFIGS_TOOL = " (To alter topic configurations, the kafka-configs tool can be used.)"
@@ -165,7 +165,7 @@ def _run(given: Given) -> int:
 
 def _names(given: Given, cluster: Cluster) -> list[str]:
     """The topics that are meant; never waits for more than one response."""
-    from kbroker.client.topic_admin import list_topics
+    from kbroker.client.admin.topics import list_topics
 
     allowed = included(given.one("topic"))
     leave_internal = "exclude-internal" in given
@@ -223,8 +223,8 @@ def _configs(given: Given) -> dict[str, str]:
 
 
 def _create(given: Given, cluster: Cluster) -> None:
+    from kbroker.client.admin.topics import BROKER_DEFAULT, NewTopic, create_topics
     from kbroker.client.errors import RejectedError
-    from kbroker.client.topic_admin import BROKER_DEFAULT, NewTopic, create_topics
     from kbroker.errors import ErrorCode
 
     name, partitions = given.one("topic"), given.one("partitions")
@@ -247,7 +247,7 @@ def _create(given: Given, cluster: Cluster) -> None:
 
 
 def _alter(given: Given, cluster: Cluster) -> None:
-    from kbroker.client.topic_admin import add_partitions, describe_topics
+    from kbroker.client.admin.topics import add_partitions, describe_topics
 
     rows = _assignment(given)
     changes = _changes(given)
@@ -279,7 +279,7 @@ def _changes(given: Given) -> dict[str, str | None]:
 def _alter_configs(
     given: Given, cluster: Cluster, names: list[str], changes: Mapping[str, str | None]
 ) -> None:
-    from kbroker.client.config_admin import TOPIC, alter_configs
+    from kbroker.client.admin.configs import TOPIC, alter_configs
 
     for name in names:
         alter_configs(cluster, TOPIC, name, changes)
@@ -287,7 +287,7 @@ def _alter_configs(
 
 
 def _delete(given: Given, cluster: Cluster) -> None:
-    from kbroker.client.topic_admin import delete_topics
+    from kbroker.client.admin.topics import delete_topics
 
     names = _names(given, cluster)
     _must_exist(given, names)
@@ -316,10 +316,10 @@ class _Described(NamedTuple):
 
 def _describe(given: Given, cluster: Cluster) -> None:
     from kbroker.cli.kafka.java_words import hash_order, string_hash
-    from kbroker.client.cluster_admin import summarize_cluster
-    from kbroker.client.config_admin import TOPIC, describe_configs
+    from kbroker.client.admin.cluster import summarize_cluster
+    from kbroker.client.admin.configs import TOPIC, describe_configs
+    from kbroker.client.admin.partitions import eligible_replicas
     from kbroker.client.errors import RejectedError
-    from kbroker.client.partition_admin import eligible_replicas
 
     state = summarize_cluster(cluster)
     topics = {topic.name: topic for topic in _wanted(given, cluster)}
@@ -340,7 +340,7 @@ def _describe(given: Given, cluster: Cluster) -> None:
 
 
 def _wanted(given: Given, cluster: Cluster) -> list[TopicState]:
-    from kbroker.client.topic_admin import describe_topics, list_topics
+    from kbroker.client.admin.topics import describe_topics, list_topics
     from kbroker.uuids import parse_uuid
 
     text = given.one("topic-id")
@@ -360,8 +360,8 @@ def _wanted(given: Given, cluster: Cluster) -> list[TopicState]:
 
 
 def _moves(cluster: Cluster, topics: object) -> Mapping[tuple[str, int], Reassignment]:
+    from kbroker.client.admin.partitions import list_reassignments
     from kbroker.client.errors import RejectedError, UnsupportedByBroker
-    from kbroker.client.partition_admin import list_reassignments
     from kbroker.errors import ErrorCode
 
     try:

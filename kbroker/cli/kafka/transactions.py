@@ -11,10 +11,10 @@ from kbroker.cli.kafka.parsers import INT, LONG, SHORT, ParsedTool, Parser, tabl
 from kbroker.cli.kafka.running import Failed, connected
 
 if TYPE_CHECKING:
+    from kbroker.client.admin.transactions import ActiveProducer
     from kbroker.client.batches.offsets import TopicPartition
     from kbroker.client.connections.cluster import Cluster
     from kbroker.client.errors import ClientError
-    from kbroker.client.transaction_admin import ActiveProducer
 
 _PRODUCERS = (
     "ProducerId", "ProducerEpoch", "LatestCoordinatorEpoch", "LastSequence", "LastTimestamp",
@@ -88,8 +88,8 @@ def _failed(said: str, error: ClientError) -> Failed:
 
 
 def _list(given: Namespace, cluster: Cluster) -> None:
+    from kbroker.client.admin.transactions import list_transactions
     from kbroker.client.errors import ClientError
-    from kbroker.client.transaction_admin import list_transactions
 
     longer = -1 if given.duration_filter is None else given.duration_filter
     try:
@@ -106,8 +106,8 @@ def _list(given: Namespace, cluster: Cluster) -> None:
 
 
 def _describe(given: Namespace, cluster: Cluster) -> None:
+    from kbroker.client.admin.transactions import describe_transaction
     from kbroker.client.errors import ClientError
-    from kbroker.client.transaction_admin import describe_transaction
 
     try:
         row = describe_transaction(cluster, given.transactional_id)
@@ -135,8 +135,8 @@ def _now_ms() -> int:
 
 
 def _describe_producers(given: Namespace, cluster: Cluster) -> None:
+    from kbroker.client.admin.transactions import describe_producers
     from kbroker.client.errors import ClientError
-    from kbroker.client.transaction_admin import describe_producers
 
     key = given.topic, given.partition
     try:
@@ -157,8 +157,8 @@ def _describe_producers(given: Namespace, cluster: Cluster) -> None:
 
 
 def _abort(given: Namespace, cluster: Cluster) -> None:
+    from kbroker.client.admin.transactions import abort_in_partition
     from kbroker.client.errors import ClientError
-    from kbroker.client.transaction_admin import abort_in_partition
 
     key = given.topic, given.partition
     if given.start_offset is None:
@@ -186,8 +186,8 @@ def _abort(given: Namespace, cluster: Cluster) -> None:
 
 
 def _open_at(cluster: Cluster, key: TopicPartition, offset: int) -> ActiveProducer:
+    from kbroker.client.admin.transactions import describe_producers
     from kbroker.client.errors import ClientError
-    from kbroker.client.transaction_admin import describe_producers
 
     name = f"{key[0]}-{key[1]}"
     try:
@@ -203,8 +203,8 @@ def _open_at(cluster: Cluster, key: TopicPartition, offset: int) -> ActiveProduc
 
 
 def _force(given: Namespace, cluster: Cluster) -> None:
+    from kbroker.client.admin.transactions import force_terminate
     from kbroker.client.errors import ClientError
-    from kbroker.client.transaction_admin import force_terminate
 
     try:
         force_terminate(cluster, given.transactionalId)
@@ -238,7 +238,7 @@ def _find_hanging(given: Namespace, cluster: Cluster) -> None:
 
 def _partitions(given: Namespace, cluster: Cluster) -> list[TopicPartition]:
     """Where to search."""
-    from kbroker.client.topic_admin import describe_topics, list_topics
+    from kbroker.client.admin.topics import describe_topics, list_topics
 
     if given.partition is not None:
         return [(given.topic, given.partition)]
@@ -259,12 +259,12 @@ def _hanging(
     """Transactions that are open for too long in a partition for which no coordinator will write a
     marker.
     """
-    from kbroker.client.errors import RejectedError
-    from kbroker.client.transaction_admin import (
+    from kbroker.client.admin.transactions import (
         describe_producers,
         describe_transaction,
         list_transactions,
     )
+    from kbroker.client.errors import RejectedError
     from kbroker.errors import ErrorCode
 
     latest_ms = _now_ms() - given.max_transaction_timeout * _MINUTE_MS

@@ -159,7 +159,7 @@ def _check_topic(nodes: Znodes, name: str, added: dict[str, str]) -> None:
 
 def _of_client(wanted: Named, added: dict[str, str]) -> dict[str, str]:
     """Quotas; of a user also credentials."""
-    from kbroker.client.admin import MECHANISMS
+    from kbroker.client.admin.users import MECHANISMS
     from kbroker.config.quota_keys import CLIENT_QUOTAS, IP_QUOTAS
 
     is_user = list(wanted) == ["users"] and wanted["users"]

@@ -11,7 +11,7 @@ from kbroker.cli.arguments import Action, Failed, Usage, add_format, agreed, nea
 from kbroker.cli.connecting import add_connection, connected
 
 if TYPE_CHECKING:
-    from kbroker.client.admin import Acl
+    from kbroker.client.admin.acls import Acl
 
 CLUSTER_NAME = "kafka-cluster"
 ANY_HOST = "*"
@@ -245,7 +245,7 @@ def _add(found: argparse.Namespace) -> None:
     if not rules:
         raise Usage("who? Give --allow-principal or --deny-principal")
     with connected(found) as cluster:
-        from kbroker.client import admin
+        from kbroker.client.admin import acls as admin
 
         acls = [
             admin.Acl(kind, name, _pattern(found, kind), principal, host, operation, permission)
@@ -271,7 +271,7 @@ def _describe_list(parser: argparse.ArgumentParser) -> None:
 def _list(found: argparse.Namespace) -> None:
     resources = _resources(found)
     with connected(found) as cluster:
-        from kbroker.client import admin
+        from kbroker.client.admin import acls as admin
 
         listed: set[Acl] = set()
         for acl_filter in _filters(found, resources, found.principal):
@@ -283,7 +283,7 @@ def _filters(
     found: argparse.Namespace, resources: dict[str, list[str]], principal: str | None = None
 ) -> list[Acl]:
     """One for each resource, or one for all of them."""
-    from kbroker.client import admin
+    from kbroker.client.admin import acls as admin
 
     pattern = str(found.resource_pattern_type).upper()
     if not resources:
@@ -317,7 +317,7 @@ def _delete(found: argparse.Namespace) -> None:
     if not found.force and not sys.stdin.isatty():
         raise Usage("add --force to delete without being asked")
     with connected(found) as cluster:
-        from kbroker.client import admin
+        from kbroker.client.admin import acls as admin
 
         filters = _filters(found, resources)
         if exact:
@@ -336,7 +336,7 @@ def _delete(found: argparse.Namespace) -> None:
 
 def _ask(meant: set[Acl]) -> None:
     """Raises Failed unless the user agrees."""
-    from kbroker.client.admin import acl_text
+    from kbroker.client.admin.acls import acl_text
 
     if not meant:
         raise Failed("no ACL matches; nothing was deleted")

@@ -153,7 +153,7 @@ def _topic(cluster: Cluster, found: argparse.Namespace) -> Iterator[str]:
         cluster.topic_to_write(found.topic)
         yield found.topic
         return
-    from kbroker.client.topic_admin import BROKER_DEFAULT, NewTopic, create_topics, delete_topics
+    from kbroker.client.admin.topics import BROKER_DEFAULT, NewTopic, create_topics, delete_topics
 
     name = f"kbroker-bench-{time.time_ns() // 1_000_000}"
     factor = found.replication_factor or BROKER_DEFAULT

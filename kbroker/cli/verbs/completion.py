@@ -110,10 +110,10 @@ def _live(parser: Parser, rest: Sequence[str], metavar: object) -> list[str]:
         found = _connection_parser().parse_all([*given, "--timeout", TIMEOUT_S])
         with connected(found) as cluster:
             if _LIVE[name] == "group":
-                from kbroker.client.group_admin import list_groups
+                from kbroker.client.admin.groups import list_groups
 
                 return [row.group for row in list_groups(cluster)]
-            from kbroker.client.topic_admin import list_topics
+            from kbroker.client.admin.topics import list_topics
 
             return [topic.name for topic in list_topics(cluster) if not topic.internal]
     except (Failed, Usage):

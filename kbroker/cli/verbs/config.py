@@ -33,7 +33,7 @@ def _describe_resource(parser: argparse.ArgumentParser) -> None:
 
 def _resource(found: argparse.Namespace) -> tuple[int, str]:
     """The type and the name on the wire. Raises Usage."""
-    from kbroker.client.config_admin import KINDS as NUMBERS
+    from kbroker.client.admin.configs import KINDS as NUMBERS
 
     name: str = found.name
     if not name:
@@ -63,7 +63,7 @@ def _get(found: argparse.Namespace) -> None:
     for setting in found.setting:
         check_name(found.kind, setting)
     with connected(found) as cluster:
-        from kbroker.client.config_admin import describe_configs
+        from kbroker.client.admin.configs import describe_configs
 
         _check_broker(cluster, found.kind, name)
         described = describe_configs(cluster, kind, [name], found.setting or None)
@@ -123,7 +123,7 @@ def _unset(found: argparse.Namespace) -> None:
 def _change(found: argparse.Namespace, changes: dict[str, str | None]) -> None:
     kind, name = _resource(found)
     with connected(found) as cluster:
-        from kbroker.client.config_admin import alter_configs
+        from kbroker.client.admin.configs import alter_configs
 
         _check_broker(cluster, found.kind, name)
         alter_configs(cluster, kind, name, changes, validate_only=found.dry_run)

@@ -168,8 +168,8 @@ def _positions(cluster: Cluster, found: argparse.Namespace) -> dict[TopicPartiti
     """Where to begin in each partition. Raises Failed for a topic or partition that is not there,
     and for an offset that no partition has.
     """
+    from kbroker.client.admin.groups import offsets_at
     from kbroker.client.batches.offsets import EARLIEST, LATEST
-    from kbroker.client.group_admin import offsets_at
 
     keys = _partitions(cluster, found)
     if found.from_time is not None:

@@ -9,7 +9,7 @@ from kbroker.cli.arguments import Action, Failed, add_format, printed
 from kbroker.cli.connecting import add_connection, connected
 
 if TYPE_CHECKING:
-    from kbroker.client.cluster_admin import Probe
+    from kbroker.client.admin.cluster import Probe
     from kbroker.client.connections.cluster import Cluster
 
 _COLUMNS = {"address": "ADDRESS", "from": "FROM", "result": "RESULT", "advice": "ADVICE"}
@@ -44,7 +44,7 @@ def _doctor(found: argparse.Namespace) -> None:
 
 
 def _examine(cluster: Cluster) -> list[dict[str, object]]:
-    from kbroker.client.cluster_admin import probe, probe_bootstrap, summarize_cluster
+    from kbroker.client.admin.cluster import probe, probe_bootstrap, summarize_cluster
 
     timeout = cluster.request_timeout
     probes = probe_bootstrap(cluster, timeout)

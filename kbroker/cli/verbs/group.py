@@ -25,8 +25,8 @@ from kbroker.cli.times import duration_ms, time_ms
 from kbroker.wording import shown
 
 if TYPE_CHECKING:
+    from kbroker.client.admin.groups import GroupState, Progress
     from kbroker.client.connections.cluster import Cluster
-    from kbroker.client.group_admin import GroupState, Progress
 
     TopicPartition = tuple[str, int]
 
@@ -79,7 +79,7 @@ def _describe_list(parser: argparse.ArgumentParser) -> None:
 
 def _list(found: argparse.Namespace) -> None:
     with connected(found) as cluster:
-        from kbroker.client.group_admin import list_groups
+        from kbroker.client.admin.groups import list_groups
 
         groups = list_groups(cluster)
     states = {state.lower() for state in found.state}
@@ -111,7 +111,7 @@ def _describe_describe(parser: argparse.ArgumentParser) -> None:
 def _describe(found: argparse.Namespace) -> None:
     documents = []
     with connected(found) as cluster:
-        from kbroker.client.group_admin import by_member, progress
+        from kbroker.client.admin.groups import by_member, progress
 
         for name in dict.fromkeys(found.group):
             state = _existing(cluster, name)
@@ -125,8 +125,8 @@ def _describe(found: argparse.Namespace) -> None:
 
 def _existing(cluster: Cluster, name: str) -> GroupState:
     """Raises Failed with the nearest name of a group that exists."""
+    from kbroker.client.admin.groups import describe_group, list_groups
     from kbroker.client.errors import RejectedError
-    from kbroker.client.group_admin import describe_group, list_groups
     from kbroker.errors import ErrorCode
 
     try:
@@ -140,7 +140,7 @@ def _existing(cluster: Cluster, name: str) -> GroupState:
 
 
 def _document(state: GroupState, rows: Iterable[Progress]) -> dict[str, Any]:
-    from kbroker.client.group_admin import by_member
+    from kbroker.client.admin.groups import by_member
 
     members = by_member(state)
     partitions: list[dict[str, Any]] = []
@@ -210,7 +210,7 @@ def _delete(found: argparse.Namespace) -> None:
         raise Usage("add --force to delete without being asked")
     names = list(dict.fromkeys(found.group))
     with connected(found) as cluster:
-        from kbroker.client.group_admin import delete_groups
+        from kbroker.client.admin.groups import delete_groups
 
         for name in names:
             _existing(cluster, name)
@@ -301,8 +301,8 @@ def _reset(found: argparse.Namespace) -> None:
     if bool(found.topic) == found.all_topics:
         raise Usage("which partitions? Give --topic or --all-topics")
     with connected(found) as cluster:
+        from kbroker.client.admin.groups import progress
         from kbroker.client.batches.offsets import commit
-        from kbroker.client.group_admin import progress
 
         partitions = _chosen(cluster, found.topic)
         rows = [
@@ -357,7 +357,7 @@ def _wanted(
     """The new offset of each partition, within its log. Partitions without an offset are left out
     where the new one depends on it.
     """
-    from kbroker.client.group_admin import offsets_at
+    from kbroker.client.admin.groups import offsets_at
 
     by_key = {(row.topic, row.partition): row for row in rows}
     if found.to_datetime is not None or found.by_duration is not None:
@@ -383,8 +383,8 @@ def _wanted(
 
 def _refuse_members(cluster: Cluster, group: str) -> None:
     """Raises Failed if the group has members; a group that does not exist yet has none."""
+    from kbroker.client.admin.groups import describe_group
     from kbroker.client.errors import RejectedError
-    from kbroker.client.group_admin import describe_group
     from kbroker.errors import ErrorCode
 
     try:

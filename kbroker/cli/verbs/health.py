@@ -62,7 +62,7 @@ def _health(found: argparse.Namespace) -> None:
 
 
 def _checks(cluster: Cluster, brokers: int) -> list[dict[str, str | bool | None]]:
-    from kbroker.client.cluster_admin import summarize_cluster
+    from kbroker.client.admin.cluster import summarize_cluster
 
     state = summarize_cluster(cluster)
     offline, behind = state.offline, state.under_replicated

@@ -287,7 +287,7 @@ def _run(found: argparse.Namespace) -> None:
 
 def _create(cluster: Cluster, plan: Sequence[Planned], layout: Layout) -> None:
     """The topics that are missing."""
-    from kbroker.client.topic_admin import NewTopic, create_topics, list_topics
+    from kbroker.client.admin.topics import NewTopic, create_topics, list_topics
 
     wanted = {each.old.topic: layout.count(each.old.topic) for each in plan}
     there = {topic.name: len(topic.partitions) for topic in list_topics(cluster)}

@@ -38,7 +38,7 @@ def _status(found: argparse.Namespace) -> None:
         _show_local(found)
         return
     with connected(found) as cluster:
-        from kbroker.client.cluster_admin import summarize_cluster
+        from kbroker.client.admin.cluster import summarize_cluster
 
         state = summarize_cluster(cluster)
     document = {

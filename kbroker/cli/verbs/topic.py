@@ -23,8 +23,8 @@ from kbroker.cli.connecting import add_connection, connected
 from kbroker.wording import shown
 
 if TYPE_CHECKING:
+    from kbroker.client.admin.topics import TopicState
     from kbroker.client.connections.cluster import Cluster
-    from kbroker.client.topic_admin import TopicState
 
 PARTITIONS_MAX, REPLICAS_MAX = (1 << 31) - 1, (1 << 15) - 1
 _LIST_COLUMNS = {
@@ -84,7 +84,7 @@ def _describe_list(parser: argparse.ArgumentParser) -> None:
 
 def _list(found: argparse.Namespace) -> None:
     with connected(found) as cluster:
-        from kbroker.client.topic_admin import list_topics
+        from kbroker.client.admin.topics import list_topics
 
         topics = list_topics(cluster)
     rows = [
@@ -142,7 +142,12 @@ def _describe_create(parser: argparse.ArgumentParser) -> None:
 def _create(found: argparse.Namespace) -> None:
     configs = pairs("topic", found.config)
     with connected(found) as cluster:
-        from kbroker.client.topic_admin import BROKER_DEFAULT, CreatedTopic, NewTopic, create_topics
+        from kbroker.client.admin.topics import (
+            BROKER_DEFAULT,
+            CreatedTopic,
+            NewTopic,
+            create_topics,
+        )
         from kbroker.errors import ErrorCode
 
         partitions = found.partitions or BROKER_DEFAULT
@@ -202,8 +207,8 @@ def _describe(found: argparse.Namespace) -> None:
 
 def _existing(cluster: Cluster, names: Iterable[str]) -> list[TopicState]:
     """Raises Failed with the nearest name of a topic that exists."""
+    from kbroker.client.admin.topics import describe_topics, list_topics
     from kbroker.client.errors import RejectedError
-    from kbroker.client.topic_admin import describe_topics, list_topics
     from kbroker.errors import ErrorCode
 
     wanted = list(dict.fromkeys(names))
@@ -221,7 +226,7 @@ def _existing(cluster: Cluster, names: Iterable[str]) -> list[TopicState]:
 
 def _own_configs(cluster: Cluster, names: list[str]) -> dict[str, dict[str, str | None] | None]:
     """The settings that were set for the topics; None where this user may not read them."""
-    from kbroker.client.config_admin import TOPIC, describe_configs
+    from kbroker.client.admin.configs import TOPIC, describe_configs
 
     described = describe_configs(cluster, TOPIC, names)
     own: dict[str, dict[str, str | None] | None] = {}
@@ -315,8 +320,8 @@ def _alter(found: argparse.Namespace) -> None:
         raise Usage("nothing to alter: give --partitions, --config or --unset")
     names = list(dict.fromkeys(found.topic))
     with connected(found) as cluster:
-        from kbroker.client.config_admin import TOPIC, alter_configs
-        from kbroker.client.topic_admin import add_partitions
+        from kbroker.client.admin.configs import TOPIC, alter_configs
+        from kbroker.client.admin.topics import add_partitions
 
         _existing(cluster, names)
         for name in names if changes else ():
@@ -346,7 +351,7 @@ def _delete(found: argparse.Namespace) -> None:
         raise Usage("add --force to delete without being asked")
     names = list(dict.fromkeys(found.topic))
     with connected(found) as cluster:
-        from kbroker.client.topic_admin import delete_topics
+        from kbroker.client.admin.topics import delete_topics
         from kbroker.errors import ErrorCode
 
         if not found.if_exists:

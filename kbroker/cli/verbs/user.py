@@ -60,7 +60,7 @@ def _add(found: argparse.Namespace) -> None:
     password = _password(found.password_file)
     mechanisms = list(dict.fromkeys(found.mechanism)) or list(MECHANISMS)
     with connected(found) as cluster:
-        from kbroker.client import admin
+        from kbroker.client.admin import users as admin
 
         admin.set_password(cluster, found.user, password, mechanisms, found.iterations)
     print(f"user {found.user} can log in by {' and '.join(mechanisms)}")
@@ -113,7 +113,7 @@ def _describe_list(parser: argparse.ArgumentParser) -> None:
 
 def _list(found: argparse.Namespace) -> None:
     with connected(found) as cluster:
-        from kbroker.client import admin
+        from kbroker.client.admin import users as admin
 
         credentials = admin.list_credentials(cluster, found.user or None)
     rows: list[dict[str, Any]] = [dict(each._asdict()) for each in credentials]
@@ -130,7 +130,7 @@ def _describe_delete(parser: argparse.ArgumentParser) -> None:
 def _delete(found: argparse.Namespace) -> None:
     users = list(dict.fromkeys(found.user))
     with connected(found) as cluster:
-        from kbroker.client import admin
+        from kbroker.client.admin import users as admin
 
         credentials = admin.list_credentials(cluster, users)
         if found.mechanism:

@@ -12,9 +12,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kbroker.client.admin.groups import describe_group, list_groups
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import ClientError, RejectedError
-from kbroker.client.group_admin import describe_group, list_groups
 from kbroker.protocol.messages.metadata import MetadataRequest
 
 logger = logging.getLogger("kbroker.client.mirror")

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from kbroker.client.admin import (
-    MECHANISMS,
+from kbroker.client.admin.acls import OPERATIONS as ACL_OPERATIONS
+from kbroker.client.admin.acls import (
     PATTERN_TYPES,
     PERMISSIONS,
     RESOURCE_TYPES,
     Acl,
     create_acls,
     delete_acls,
-    delete_credentials,
     list_acls,
+)
+from kbroker.client.admin.users import (
+    MECHANISMS,
+    delete_credentials,
     list_credentials,
     set_password,
-)
-from kbroker.client.admin import (
-    OPERATIONS as ACL_OPERATIONS,
 )
 from kbroker.console.operation import (
     TEXT,

@@ -6,6 +6,17 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kbroker.client.admin.groups import (
+    GroupState,
+    Progress,
+    by_member,
+    delete_groups,
+    describe_group,
+    list_groups,
+    offsets_at,
+    progress,
+)
+from kbroker.client.admin.topics import describe_topics
 from kbroker.client.batches.fetch import RangeFetch
 from kbroker.client.batches.offsets import (
     LATEST,
@@ -17,17 +28,6 @@ from kbroker.client.batches.offsets import (
 from kbroker.client.batches.topic_reader import records_of
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import ClientError, RejectedError
-from kbroker.client.group_admin import (
-    GroupState,
-    Progress,
-    by_member,
-    delete_groups,
-    describe_group,
-    list_groups,
-    offsets_at,
-    progress,
-)
-from kbroker.client.topic_admin import describe_topics
 from kbroker.console.operation import (
     FLAG,
     INTEGER,

@@ -7,11 +7,11 @@ import binascii
 import time
 from typing import Any
 
+from kbroker.client.admin.groups import offsets_at
 from kbroker.client.batches.offsets import EARLIEST, LATEST, TopicPartition, list_offsets
 from kbroker.client.batches.produce import BatchProducer
 from kbroker.client.connections.cluster import Cluster, Topic
 from kbroker.client.errors import RejectedError
-from kbroker.client.group_admin import offsets_at
 from kbroker.console.operation import (
     FLAG,
     INTEGER,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kbroker.client.cluster_admin import summarize_cluster
+from kbroker.client.admin.cluster import summarize_cluster
+from kbroker.client.admin.partitions import log_dir_totals
 from kbroker.client.errors import ClientError
-from kbroker.client.partition_admin import log_dir_totals
 from kbroker.console.operation import Asked, Operation
 
 # BOUND: partitions in trouble that are listed; all are counted.

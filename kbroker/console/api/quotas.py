@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kbroker.client.quota_admin import CLIENT_ID, IP, USER, Entity, alter_quotas, describe_quotas
+from kbroker.client.admin.quotas import CLIENT_ID, IP, USER, Entity, alter_quotas, describe_quotas
 from kbroker.console.operation import (
     FLAG,
     SETTINGS,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kbroker.client.admin.partitions import Reassignment, list_reassignments, log_dirs
+from kbroker.client.admin.reassignments import alter_reassignments
+from kbroker.client.admin.topics import describe_topics
 from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import ClientError, RejectedError
-from kbroker.client.partition_admin import Reassignment, list_reassignments, log_dirs
-from kbroker.client.reassignment_admin import alter_reassignments
-from kbroker.client.topic_admin import describe_topics
 from kbroker.console.operation import (
     FLAG,
     INTEGER,

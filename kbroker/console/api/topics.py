@@ -6,17 +6,8 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from kbroker.client.batches.offsets import (
-    EARLIEST,
-    LATEST,
-    TopicPartition,
-    list_offsets,
-    log_dir_sizes,
-)
-from kbroker.client.config_admin import TOPIC, alter_configs, describe_configs
-from kbroker.client.connections.cluster import Cluster
-from kbroker.client.errors import ClientError, RejectedError
-from kbroker.client.topic_admin import (
+from kbroker.client.admin.configs import TOPIC, alter_configs, describe_configs
+from kbroker.client.admin.topics import (
     BROKER_DEFAULT,
     NewTopic,
     TopicState,
@@ -26,6 +17,15 @@ from kbroker.client.topic_admin import (
     describe_topics,
     find_topics,
 )
+from kbroker.client.batches.offsets import (
+    EARLIEST,
+    LATEST,
+    TopicPartition,
+    list_offsets,
+    log_dir_sizes,
+)
+from kbroker.client.connections.cluster import Cluster
+from kbroker.client.errors import ClientError, RejectedError
 from kbroker.console.operation import (
     FLAG,
     INTEGER,

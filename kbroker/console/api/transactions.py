@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from kbroker.client.transaction_admin import (
+from kbroker.client.admin.transactions import (
     describe_transaction,
     force_terminate,
     list_transactions,

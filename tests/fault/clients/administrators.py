@@ -7,12 +7,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kbroker.client import KafkaAdminClient, TopicPartition, config_admin
-from kbroker.client.admin import Acl, Credential
+from kbroker.client import KafkaAdminClient, TopicPartition
+from kbroker.client.admin import configs as config_admin
+from kbroker.client.admin.acls import Acl
+from kbroker.client.admin.reassignments import PartitionReplica
+from kbroker.client.admin.topics import NewTopic
+from kbroker.client.admin.transactions import ActiveProducer
+from kbroker.client.admin.users import Credential
 from kbroker.client.errors import ClientError, RejectedError, UnsupportedByBroker
-from kbroker.client.reassignment_admin import PartitionReplica
-from kbroker.client.topic_admin import NewTopic
-from kbroker.client.transaction_admin import ActiveProducer
 from kbroker.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from fault.clients.readers import GROUP_QUESTIONS, QUESTIONS
 from fault.clients.roles import ROLES
 
 from kbroker.client import KafkaAdminClient, KafkaConsumer, KafkaProducer
-from kbroker.client.administration.admin_settings import SETTINGS as ADMIN_SETTINGS
+from kbroker.client.admin.admin_settings import SETTINGS as ADMIN_SETTINGS
 from kbroker.client.aio import AsyncKafkaConsumer, AsyncKafkaProducer
 from kbroker.client.batches.fetch import RangeFetch
 from kbroker.client.batches.produce import BatchProducer

@@ -86,7 +86,7 @@ def test_request_that_old_brokers_cannot_get_is_one_line(capsys, monkeypatch):
     def list_topics(cluster: object) -> None:
         raise EncodeError("X is set, but version 0 has no such field")
 
-    monkeypatch.setattr("kbroker.client.topic_admin.list_topics", list_topics)
+    monkeypatch.setattr("kbroker.client.admin.topics.list_topics", list_topics)
 
     assert run(capsys, "-b", NOBODY) == (
         1,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.fake_broker import FakeBroker
 
-from kbroker.client.cluster_admin import describe_cluster, summarize_cluster
+from kbroker.client.admin.cluster import describe_cluster, summarize_cluster
 from kbroker.client.connections.cluster import Cluster
 from kbroker.protocol.messages.metadata import MetadataResponse
 

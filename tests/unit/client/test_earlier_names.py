@@ -11,6 +11,7 @@ from importlib import import_module
 
 import pytest
 
+from kbroker.client.admin import acls
 from tests.support.in_one import in_one
 
 EARLIER = {
@@ -20,22 +21,33 @@ EARLIER = {
     "kbroker.client.client_metrics": "Metric",
     "kbroker.client.client_settings": "Setting",
     "kbroker.client.cluster": "Cluster",
+    "kbroker.client.cluster_admin": "describe_cluster",
     "kbroker.client.common_settings": "COMMON",
+    "kbroker.client.config_admin": "TOPIC",
     "kbroker.client.connection": "Connection",
     "kbroker.client.controller_calls": "ask_controller",
     "kbroker.client.counts": "count_records",
+    "kbroker.client.feature_admin": "UPGRADE",
     "kbroker.client.fetch": "RangeFetch",
     "kbroker.client.flushed": "FlushedAtEnd",
+    "kbroker.client.group_admin": "list_groups",
     "kbroker.client.hosts": "require_threads",
     "kbroker.client.kerberos": "Kerberos",
     "kbroker.client.oauth": "OAuthBearer",
     "kbroker.client.offsets": "list_offsets",
+    "kbroker.client.partition_admin": "elect_leaders",
     "kbroker.client.produce": "BatchProducer",
+    "kbroker.client.quota_admin": "EVERY",
+    "kbroker.client.reassignment_admin": "PartitionReplica",
     "kbroker.client.record_arrays": "Fields",
+    "kbroker.client.replica_reads": "read_replicas",
     "kbroker.client.retry": "Retry",
     "kbroker.client.security": "Security",
     "kbroker.client.stores": "trusted",
+    "kbroker.client.token_admin": "Token",
+    "kbroker.client.topic_admin": "NewTopic",
     "kbroker.client.topic_reader": "TopicReader",
+    "kbroker.client.transaction_admin": "list_transactions",
     "kbroker.client.transactions": "ProducerIdentity",
 }
 WITH_PYARROW = {"kbroker.client.arrow", "kbroker.client.arrow_sets"}
@@ -62,9 +74,42 @@ def test_earlier_name_first_loads_what_the_rest_uses():
         "assert Cluster is Now\n"
         "import kbroker.client.connections.connection as now\n"
         "assert kbroker.client.connection is now\n"
+        "from kbroker.client import config_admin\n"
+        "import kbroker.client.admin.configs as configs\n"
+        "assert config_admin is configs\n"
     )
 
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_module_that_is_a_room_now_has_what_it_had():
+    """``admin`` was the module of users and ACLs."""
+    names = (
+        "Acl CLUSTER_NAME Credential ITERATIONS MECHANISMS OPERATIONS PATTERN_TYPES PERMISSIONS"
+        " RESOURCE_TYPES acl_text create_acls delete_acls delete_credentials list_acls"
+        " list_credentials set_password"
+    )
+    module = import_module("kbroker.client.admin")
+
+    assert [name for name in names.split() if not hasattr(module, name)] == []
+    assert not hasattr(module, "no_such_name")
+
+
+def test_words_of_acls_have_the_numbers_of_the_protocol():
+    """WIRE: KIP-140, KIP-290 and KIP-430; written out beside where they come from."""
+    assert acls.RESOURCE_TYPES == {
+        "ANY": 1,
+        "TOPIC": 2,
+        "GROUP": 3,
+        "CLUSTER": 4,
+        "TRANSACTIONAL_ID": 5,
+        "DELEGATION_TOKEN": 6,
+        "USER": 7,
+    }
+    assert acls.PATTERN_TYPES == {"ANY": 1, "MATCH": 2, "LITERAL": 3, "PREFIXED": 4}
+    assert acls.PERMISSIONS == {"ANY": 1, "DENY": 2, "ALLOW": 3}
+    assert list(acls.OPERATIONS.items())[:3] == [("ANY", 1), ("ALL", 2), ("READ", 3)]
+    assert list(acls.OPERATIONS.items())[-1] == ("TWO_PHASE_COMMIT", 15)
 
 
 def test_name_that_never_was_is_no_module():

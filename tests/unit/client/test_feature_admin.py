@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from support.fake_broker import FakeBroker
 
-from kbroker.client.connections.cluster import Cluster
-from kbroker.client.feature_admin import (
+from kbroker.client.admin.features import (
     SAFE_DOWNGRADE,
     UNSAFE_DOWNGRADE,
     UPGRADE,
     update_features,
 )
+from kbroker.client.connections.cluster import Cluster
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.update_features import UpdateFeaturesResponse
 

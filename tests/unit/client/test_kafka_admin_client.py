@@ -12,12 +12,12 @@ import pytest
 from support.scripted_produce import Scripted
 
 from kbroker.client import KafkaAdminClient
-from kbroker.client.administration.access_calls import AccessCalls
-from kbroker.client.administration.admin_settings import SETTINGS
-from kbroker.client.administration.calls import Calls
-from kbroker.client.administration.cluster_calls import ClusterCalls
-from kbroker.client.administration.group_calls import GroupCalls
-from kbroker.client.administration.topic_calls import TopicCalls
+from kbroker.client.admin.access_calls import AccessCalls
+from kbroker.client.admin.admin_settings import SETTINGS
+from kbroker.client.admin.calls import Calls
+from kbroker.client.admin.cluster_calls import ClusterCalls
+from kbroker.client.admin.group_calls import GroupCalls
+from kbroker.client.admin.topic_calls import TopicCalls
 from kbroker.client.errors import ClientClosed, SettingRefused, Timeout, UnreachableError
 from kbroker.errors import ErrorCode
 

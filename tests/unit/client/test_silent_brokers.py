@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 from support.fake_broker import FakeBroker
 
-from kbroker.client import KafkaAdminClient, KafkaConsumer, admin, config_admin, partition_admin
+from kbroker.client import KafkaAdminClient, KafkaConsumer
+from kbroker.client.admin import configs as config_admin
+from kbroker.client.admin import partitions as partition_admin
+from kbroker.client.admin import users as admin
 from kbroker.client.connections.cluster import GROUP, Cluster
 from kbroker.client.connections.retry import Retry
 from kbroker.client.consumer.lanes import Inbox, Lane

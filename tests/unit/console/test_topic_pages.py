@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.client import topic_admin
+from kbroker.client.admin import topics as topic_admin
 from kbroker.client.batches.offsets import EARLIEST, LATEST, TopicPartition
 from kbroker.console.api import topics
 from kbroker.console.operation import Asked

@@ -10,7 +10,7 @@ from kbroker.cli.kafka.configs import OPTIONS, added, entity_names, entity_types
 from kbroker.cli.kafka.java_words import string_hash
 from kbroker.cli.kafka.options import Given
 from kbroker.cli.kafka.running import Failed
-from kbroker.client.admin import set_password
+from kbroker.client.admin.users import set_password
 
 pytestmark = pytest.mark.unit
 

@@ -11,8 +11,8 @@ from kbroker.cli.kafka.reassign_partitions import _dir_line, _state_line, _state
 from kbroker.cli.kafka.reassignment_files import as_json, read_topics, read_wanted
 from kbroker.cli.kafka.reassignment_throttles import moves_of, throttled
 from kbroker.cli.kafka.running import Failed
-from kbroker.client.partition_admin import Reassignment
-from kbroker.client.reassignment_admin import PartitionReplica
+from kbroker.client.admin.partitions import Reassignment
+from kbroker.client.admin.reassignments import PartitionReplica
 
 pytestmark = pytest.mark.unit
 

@@ -7,7 +7,7 @@ import pytest
 from kbroker.cli.kafka import replica_verification
 from kbroker.cli.kafka.replica_verification import _Verifying
 from kbroker.cli.kafka.running import Failed
-from kbroker.client.replica_reads import BatchSum, ReplicaData, batch_sums
+from kbroker.client.admin.replica_reads import BatchSum, ReplicaData, batch_sums
 from kbroker.record.builder import BatchBuilder
 
 pytestmark = pytest.mark.unit
@@ -30,7 +30,9 @@ def replica(high_watermark: int, *batches: tuple[int, int]) -> ReplicaData:
 
 def test_equal_batches_are_passed_as_far_as_they_are_committed(verifying, monkeypatch, capsys):
     rows = {1: replica(8, (2, 7), (5, 8), (9, 9)), 2: replica(6, (2, 7), (5, 8), (9, 9))}
-    monkeypatch.setattr("kbroker.client.replica_reads.read_replicas", lambda *given: {KEY: rows})
+    monkeypatch.setattr(
+        "kbroker.client.admin.replica_reads.read_replicas", lambda *given: {KEY: rows}
+    )
 
     worst = verifying.round()
 

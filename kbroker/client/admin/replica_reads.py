@@ -8,10 +8,10 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from kbroker.client.admin.partitions import by_topic
 from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import RejectedError
-from kbroker.client.partition_admin import by_topic
 
 # WIRE: a consumer that followers answer, too, before versions with topic ids.
 _DEBUGGING_CONSUMER = -2

@@ -6,12 +6,12 @@ import socket
 import time
 from typing import Any, NamedTuple
 
+from kbroker.client.admin.topics import PartitionState, TopicState, rows_of, topics_of
 from kbroker.client.connections.addresses import parse_addresses
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.connections.connection import Connection
 from kbroker.client.connections.controller_calls import check
 from kbroker.client.errors import ClientError, ConnectionLost, RejectedError
-from kbroker.client.topic_admin import PartitionState, TopicState, rows_of, topics_of
 from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 

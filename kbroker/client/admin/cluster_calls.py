@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kbroker.client import cluster_admin, feature_admin
-from kbroker.client.administration.calls import Calls
-from kbroker.client.cluster_admin import ClusterState, Endpoint
+from kbroker.client.admin import cluster as cluster_admin
+from kbroker.client.admin import features as feature_admin
+from kbroker.client.admin.calls import Calls
+from kbroker.client.admin.cluster import ClusterState, Endpoint
+from kbroker.client.admin.features import Features
 from kbroker.client.errors import RejectedError
-from kbroker.client.feature_admin import Features
 
 
 class ClusterCalls(Calls):
@@ -41,6 +42,6 @@ class ClusterCalls(Calls):
     ) -> dict[str, RejectedError | None]:
         """Set the levels of features, 0 to disable one; the error of each (KIP-584).
 
-        change: ``feature_admin.UPGRADE``, SAFE_DOWNGRADE or UNSAFE_DOWNGRADE (may lose metadata).
+        change: ``features.UPGRADE``, SAFE_DOWNGRADE or UNSAFE_DOWNGRADE (may lose metadata).
         """
         return self._do(feature_admin.update_features, levels, change, validate_only=validate_only)

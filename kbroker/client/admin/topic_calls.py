@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from kbroker.client import config_admin, partition_admin, reassignment_admin, topic_admin
-from kbroker.client.administration.calls import Calls
+from kbroker.client.admin import configs as config_admin
+from kbroker.client.admin import partitions as partition_admin
+from kbroker.client.admin import reassignments as reassignment_admin
+from kbroker.client.admin import topics as topic_admin
+from kbroker.client.admin.calls import Calls
+from kbroker.client.admin.configs import Setting
+from kbroker.client.admin.partitions import LogDir, Reassignment
+from kbroker.client.admin.reassignments import PartitionReplica, ReplicaDirs
+from kbroker.client.admin.topics import CreatedTopic, NewTopic, TopicState
 from kbroker.client.batches import offsets
 from kbroker.client.batches.offsets import Offset, TopicPartition
-from kbroker.client.config_admin import Setting
 from kbroker.client.errors import ClientError, RejectedError
-from kbroker.client.partition_admin import LogDir, Reassignment
-from kbroker.client.reassignment_admin import PartitionReplica, ReplicaDirs
-from kbroker.client.topic_admin import CreatedTopic, NewTopic, TopicState
 
 
 class TopicCalls(Calls):
@@ -79,7 +82,7 @@ class TopicCalls(Calls):
     ) -> dict[str, list[Setting] | RejectedError]:
         """Settings of resources, sorted.
 
-        kind: ``config_admin.TOPIC``, BROKER, BROKER_LOGGER, CLIENT_METRICS (KIP-714) or GROUP
+        kind: ``configs.TOPIC``, BROKER, BROKER_LOGGER, CLIENT_METRICS (KIP-714) or GROUP
         (KIP-848). names: of topics or groups, or ids of brokers; the empty one is the default of
         all brokers. keys: only these settings. documentation: with their texts (KIP-569, from Kafka
         2.6). synonyms: with all places that a value may come from (KIP-226).

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from kbroker.client.administration.access_calls import AccessCalls
-from kbroker.client.administration.admin_settings import SETTINGS, admin_settings
-from kbroker.client.administration.cluster_calls import ClusterCalls
-from kbroker.client.administration.group_calls import GroupCalls
-from kbroker.client.administration.topic_calls import TopicCalls
+from kbroker.client.admin.access_calls import AccessCalls
+from kbroker.client.admin.admin_settings import SETTINGS, admin_settings
+from kbroker.client.admin.cluster_calls import ClusterCalls
+from kbroker.client.admin.group_calls import GroupCalls
+from kbroker.client.admin.topic_calls import TopicCalls
 from kbroker.client.connections.cluster import Cluster
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("kbroker.client.administration.kafka_admin_client")
 
 _numbers = itertools.count(1)
 
@@ -36,8 +36,8 @@ class KafkaAdminClient(TopicCalls, GroupCalls, AccessCalls, ClusterCalls):
     A call takes ``default.api.timeout.ms`` at most and then raises Timeout, or UnreachableError if
     no broker could be reached. Those that change something are sent again after a lost connection,
     so an attempt may find that an earlier one has succeeded. The types of arguments and results
-    are those of the modules ``topic_admin``, ``config_admin``, ``group_admin``, ... beside this
-    package, which have the same calls for a ``Cluster``.
+    are those of the modules ``topics``, ``configs``, ``groups``, ... of this package, which have
+    the same calls for a ``Cluster``.
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None, **settings: Any) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kbroker.client import group_admin, transaction_admin
-from kbroker.client.administration.calls import Calls
+from kbroker.client.admin import groups as group_admin
+from kbroker.client.admin import transactions as transaction_admin
+from kbroker.client.admin.calls import Calls
+from kbroker.client.admin.groups import GroupState, ListedGroup, Progress
+from kbroker.client.admin.transactions import ActiveProducer, ListedTransaction, TransactionState
 from kbroker.client.batches import offsets
 from kbroker.client.batches.offsets import Committed, TopicPartition
 from kbroker.client.errors import ClientError, RejectedError
-from kbroker.client.group_admin import GroupState, ListedGroup, Progress
-from kbroker.client.transaction_admin import ActiveProducer, ListedTransaction, TransactionState
 
 
 class GroupCalls(Calls):

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from kbroker.client.admin.partitions import by_topic, log_dirs
 from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.connections.controller_calls import ask_controller, check
 from kbroker.client.errors import RejectedError
-from kbroker.client.partition_admin import by_topic, log_dirs
 
 
 class PartitionReplica(NamedTuple):

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from kbroker.client import admin, quota_admin, token_admin
-from kbroker.client.admin import Acl, Credential
-from kbroker.client.administration.calls import Calls
-from kbroker.client.quota_admin import Entity
-from kbroker.client.token_admin import Principal, Token
+from kbroker.client.admin import acls as acl_admin
+from kbroker.client.admin import quotas as quota_admin
+from kbroker.client.admin import tokens as token_admin
+from kbroker.client.admin import users as user_admin
+from kbroker.client.admin.acls import Acl
+from kbroker.client.admin.calls import Calls
+from kbroker.client.admin.quotas import Entity
+from kbroker.client.admin.tokens import Principal, Token
+from kbroker.client.admin.users import Credential
 
 
 class AccessCalls(Calls):
@@ -18,15 +22,15 @@ class AccessCalls(Calls):
 
     def describe_acls(self, acl_filter: Acl | None = None) -> list[Acl]:
         """Those that match, sorted; None: all. In a filter, ANY and None match everything."""
-        return self._do(admin.list_acls, acl_filter or Acl())
+        return self._do(acl_admin.list_acls, acl_filter or Acl())
 
     def create_acls(self, acls: Iterable[Acl]) -> None:
         """Raises the error of the first that is rejected; others may have been created."""
-        self._do(admin.create_acls, acls)
+        self._do(acl_admin.create_acls, acls)
 
     def delete_acls(self, filters: Iterable[Acl]) -> list[Acl]:
         """Delete those that match any of these; returns them."""
-        return self._do(admin.delete_acls, filters)
+        return self._do(acl_admin.delete_acls, filters)
 
     # -- SCRAM users (KIP-554, from Kafka 2.7)
 
@@ -36,23 +40,23 @@ class AccessCalls(Calls):
         """The mechanisms and iterations of users, sorted; None: of all. RESOURCE_NOT_FOUND for a
         user that has none.
         """
-        return self._do(admin.list_credentials, users)
+        return self._do(user_admin.list_credentials, users)
 
     def set_password(
         self,
         user: str,
         password: str,
         mechanisms: Sequence[str] = ("SCRAM-SHA-512",),
-        iterations: int = admin.ITERATIONS,
+        iterations: int = user_admin.ITERATIONS,
     ) -> None:
         """Let a user log in with a password, by these mechanisms (SCRAM-SHA-256 or -512). The
         password does not leave this process. iterations: 4096 to 16384.
         """
-        self._do(admin.set_password, user, password, mechanisms, iterations)
+        self._do(user_admin.set_password, user, password, mechanisms, iterations)
 
     def delete_user_scram_credentials(self, credentials: Iterable[Credential]) -> None:
         """Let users not log in any more by these mechanisms; ``iterations`` does not matter."""
-        self._do(admin.delete_credentials, credentials)
+        self._do(user_admin.delete_credentials, credentials)
 
     # -- delegation tokens (KIP-48), for who has logged in, and not with a token
 
@@ -90,7 +94,7 @@ class AccessCalls(Calls):
         """The quotas of entities that have exactly these types.
 
         wanted: (type, name) with the types ``user``, ``client-id`` and ``ip``; the name
-        ``quota_admin.DEFAULT`` is the default of the type, EVERY all of its names and the default.
+        ``quotas.DEFAULT`` is the default of the type, EVERY all of its names and the default.
         Rates are bytes, connections or mutations a second, ``request_percentage`` is per thread.
         """
         return self._do(quota_admin.describe_quotas, wanted)

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from kbroker.client.admin.partitions import by_topic
 from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.connections.cluster import TRANSACTION, Cluster
 from kbroker.client.errors import ClientError, RejectedError
-from kbroker.client.partition_admin import by_topic
 from kbroker.errors import ErrorCode
 
 _NONE = -1

@@ -1,1 +1,0 @@
-"""``KafkaAdminClient``: topics, configs, groups, users and the cluster itself, for programs."""
