@@ -14,7 +14,7 @@ from typing import Any
 
 from support.consumer_history import History
 from support.simulated_brokers import FOREVER, KEYS, NODES, Broker, Brokers, Key, World
-from support.simulated_group import ClassicGroup, ConsumerGroup
+from support.simulated_group import SESSION_S, ClassicGroup, ConsumerGroup
 from support.simulated_program import Program
 
 FAULTS_S = 20.0
@@ -47,12 +47,13 @@ class Simulation:
         self.poll_s = chance.choice((12, 60))
         self.programs: list[Program] = []
         self._killed = False
+        self.is_static = self.kind != "alone" and chance.random() < 0.3
         self.is_slow = chance.random() < 0.25  # records wait in the consumers
         self.is_steady = chance.random() < 0.15  # one broker is gone, and nobody takes its place
         self.start()
 
-    @property
     def settings(self) -> dict[str, Any]:
+        """Of the next consumer."""
         found: dict[str, Any] = {
             "bootstrap.servers": ",".join(f"broker:{9000 + n}" for n in range(NODES)),
             "auto.offset.reset": "earliest",
@@ -74,10 +75,15 @@ class Simulation:
             found["partition.assignment.strategy"] = self.assignors
         if self.kind == "consumer":
             found["group.protocol"] = "consumer"
+        if self.is_static:
+            taken = {one.instance for one in self.open}
+            found["group.instance.id"] = "i0" if "i0" not in taken else "i1"
         return found
 
-    def start(self) -> None:
-        self.programs.append(Program(self, len(self.programs), self.settings))
+    def start(self, **more: Any) -> None:
+        """more: settings."""
+        settings = {**self.settings(), **more}
+        self.programs.append(Program(self, len(self.programs), settings))
 
     @property
     def open(self) -> list[Program]:
@@ -95,6 +101,8 @@ class Simulation:
 
     def befall(self) -> None:
         """One thing happens."""
+        if not self.open:  # one of the same instance had its place, and was closed
+            self.start()
         chance, brokers = self.world.random, self.brokers
         broker = brokers.nodes[chance.randrange(NODES)]
         key = chance.choice(KEYS)
@@ -106,7 +114,7 @@ class Simulation:
         kind = chance.choices(
             ("move", "silence", "cut", "slow", "errors", "coordinator", "kill", "member", "pause",
              "refuse", "expel", "rebalance", "hold", "seek", "delete"),
-            (5, 2, 1, 1, 2, 1, 0.3, 1, 0.5, 0.5, 1, 1, 1, 1, 1),
+            (5, 2, 1, 1, 2, 1, 0.3, 3 if self.is_static else 1, 0.5, 0.5, 1, 1, 1, 1, 1),
         )[0]  # fmt: skip
         match kind:
             case "move":
@@ -199,11 +207,34 @@ class Simulation:
         self.world.after(self.group.rebalance(), brokers.disturb)
 
     def change_members(self) -> None:
+        chance = self.world.random
         self.brokers.disturb()
-        if len(self.open) < 2:
+        if self.is_static and self.open and chance.random() < 0.6:
+            self.replace(chance.choice(self.open))
+        elif len(self.open) < 2:
             self.start()
         else:
-            self.world.random.choice(self.open).close()
+            self.close(chance.choice(self.open))
+
+    def close(self, program: Program) -> None:
+        program.close()
+        if self.is_static:  # it has not left the group
+            self.world.after(SESSION_S + 0.1, self.brokers.disturb)
+
+    def replace(self, program: Program) -> None:
+        """By one of the same instance: when it is closed, or perhaps before."""
+        instance = {"group.instance.id": program.instance}
+        if self.world.random.random() < 0.2:
+            self.start(**instance)
+            return
+        self.close(program)
+
+        def start() -> None:
+            if program.instance not in {one.instance for one in self.open}:
+                self.brokers.disturb()
+                self.start(**instance)
+
+        self.world.after(self.world.random.choice((0.0, 1.0, 4.0)), start)
 
     # -- the run
 
@@ -240,6 +271,8 @@ class Simulation:
 
     def _calm(self) -> None:
         """No more faults."""
+        if not self.open:
+            self.start()
         self.is_slow = False
         self.brokers.end_transactions()
         self._fault.cancel()

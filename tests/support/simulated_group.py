@@ -23,6 +23,7 @@ from kbroker.protocol.messages.sync_group import SyncGroupResponse
 
 NAMES = {topic_id: name for name, topic_id in TOPICS.items()}
 SESSION_S = 6.0
+STATIC_LEAVE_EPOCH = -2  # of a member whose instance comes back
 
 
 class Accepted(NamedTuple):
@@ -46,6 +47,7 @@ class Group:
         self.world = world
         self.on_accepted = on_accepted
         self.committed: dict[Key, tuple[int, int]] = {}
+        self.instances: dict[str, str] = {}  # static members
         self.commits_wait_until = 0.0  # they are to be made again later
         self.numbers = itertools.count(1)
 
@@ -73,6 +75,7 @@ class Group:
         member, generation = request.member_id, request.generation_id_or_member_epoch
         if self.world.now < self.commits_wait_until:
             error = error or ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        error = error or self.fencing(member, request.group_instance_id)
         error = error or self.refusal(member, generation)
         topics = []
         for topic in request.topics:
@@ -105,6 +108,11 @@ class Group:
     def refusal(self, member: str, generation: int) -> int:
         raise NotImplementedError
 
+    def fencing(self, member: str, instance: str | None) -> int:
+        """Of a static member whose place another one has taken."""
+        known = self.instances.get(instance or "", member)
+        return 0 if known == member else ErrorCode.FENCED_INSTANCE_ID
+
     def since(self, member: str, key: Key) -> int:
         """The epoch in which a member got a partition."""
         return -1
@@ -121,8 +129,9 @@ def _snake(name: str) -> str:
 
 
 class _Member:
-    def __init__(self, number: str) -> None:
+    def __init__(self, number: str, instance: str | None = None) -> None:
         self.id = number
+        self.instance = instance
         self.metadata: bytes = b""
         self.protocols: list[tuple[str, bytes]] = []
         self.joining: Reply | None = None
@@ -171,15 +180,24 @@ class ClassicGroup(Group):
         next request.
         """
         self._remove(member)
+        self._end_waiting(member, ErrorCode.UNKNOWN_MEMBER_ID)
+
+    @staticmethod
+    def _end_waiting(member: _Member, error: int) -> None:
         joining, member.joining = member.joining, None
         syncing, member.syncing = member.syncing, None
         if joining is not None:
-            joining(JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+            joining(JoinGroupResponse(error_code=error))
         if syncing is not None:
-            syncing(SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+            syncing(SyncGroupResponse(error_code=error))
+
+    def _forget(self, member: _Member) -> None:
+        del self.members[member.id]
+        if member.instance is not None and self.instances.get(member.instance) == member.id:
+            del self.instances[member.instance]
 
     def _remove(self, member: _Member) -> None:
-        del self.members[member.id]
+        self._forget(member)
         if member.expiry is not None:
             member.expiry.cancel()
         if self.state in ("stable", "completing"):
@@ -211,20 +229,56 @@ class ClassicGroup(Group):
             return
         self.rebalance_s = request.rebalance_timeout_ms / 1000
         if not request.member_id:
-            made = f"m{next(self.numbers)}"
-            self.members[made] = _Member(made)
-            self._touch(self.members[made])
+            made = _Member(f"m{next(self.numbers)}", request.group_instance_id)
+            if made.instance is not None:
+                self._join_static(made, request, reply)
+                return
+            self.members[made.id] = made
+            self._touch(made)
             if self.state == "empty":
                 self._prepare()
-            reply(JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=made))
+            reply(JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=made.id))
             return
         member = self.members.get(request.member_id)
-        if member is None:
-            reply(JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+        error = self.fencing(request.member_id, request.group_instance_id)
+        if error or member is None:
+            reply(JoinGroupResponse(error_code=error or ErrorCode.UNKNOWN_MEMBER_ID))
             return
+        self._join(member, request, reply)
+
+    def _join_static(self, made: _Member, request: Any, reply: Reply) -> None:
+        """It takes the place of the one before it, without a rebalance if the group is stable."""
+        assert made.instance is not None
+        before = self.members.get(self.instances.get(made.instance, ""))
+        self.instances[made.instance] = made.id
+        if before is None:
+            self.members[made.id] = made
+            if self.state in ("empty", "stable", "completing"):
+                self._prepare()
+        else:
+            made.protocols = before.protocols
+            self.members = {
+                made.id if name == before.id else name: made if name == before.id else one
+                for name, one in self.members.items()
+            }
+            if before.expiry is not None:
+                before.expiry.cancel()
+            self._end_waiting(before, ErrorCode.FENCED_INSTANCE_ID)
+            if before.id in self.assignment:
+                self.assignment[made.id] = self.assignment.pop(before.id)
+            if self.leader == before.id:
+                self.leader = made.id
+            if self.state == "completing":
+                self._prepare()
+        self._join(made, request, reply, is_replaced=before is not None)
+
+    def _join(self, member: _Member, request: Any, reply: Reply, is_replaced: bool = False) -> None:
         protocols = [(row.name, bytes(row.metadata)) for row in request.protocols]
         is_same, member.protocols = protocols == member.protocols, protocols
         self._touch(member)
+        if is_replaced and self.state == "stable":
+            reply(self._joined(member, skip_assignment=member.id == self.leader))
+            return
         if self.state == "stable" and (member.id == self.leader or not is_same):
             self._prepare()
         elif self.state == "completing" and not is_same:
@@ -253,7 +307,7 @@ class ClassicGroup(Group):
             self._end.cancel()
         for member in list(self.members.values()):
             if member.joining is None:
-                del self.members[member.id]
+                self._forget(member)
         if not self.members:
             self.state = "empty"
             return
@@ -268,11 +322,13 @@ class ClassicGroup(Group):
             assert joining is not None
             joining(self._joined(member))
 
-    def _joined(self, member: _Member) -> Any:
+    def _joined(self, member: _Member, skip_assignment: bool = False) -> Any:
         name = member.protocols[0][0]
         rows = [
             JoinGroupResponse.JoinGroupResponseMember(
-                member_id=one.id, metadata=dict(one.protocols)[name]
+                member_id=one.id,
+                group_instance_id=one.instance,
+                metadata=dict(one.protocols)[name],
             )
             for one in self.members.values()
             if one.protocols
@@ -282,12 +338,14 @@ class ClassicGroup(Group):
             protocol_type="consumer",
             protocol_name=name,
             leader=self.leader,
+            skip_assignment=skip_assignment,
             member_id=member.id,
             members=rows if member.id == self.leader else [],
         )
 
     def _on_sync_group(self, request: Any, reply: Reply, error: int) -> None:
         member = self.members.get(request.member_id)
+        error = error or self.fencing(request.member_id, request.group_instance_id)
         if not error and member is None:
             error = ErrorCode.UNKNOWN_MEMBER_ID
         elif not error and request.generation_id != self.generation:
@@ -311,6 +369,7 @@ class ClassicGroup(Group):
 
     def _on_heartbeat(self, request: Any, reply: Reply, error: int) -> None:
         member = self.members.get(request.member_id)
+        error = error or self.fencing(request.member_id, request.group_instance_id)
         if not error and member is None:
             error = ErrorCode.UNKNOWN_MEMBER_ID
         elif not error and request.generation_id != self.generation:
@@ -391,6 +450,7 @@ class ConsumerGroup(Group):
     def _remove(self, member: _Member) -> None:
         if self.members.get(member.id) is member:
             del self.members[member.id]
+            self.instances.pop(member.instance or "", None)
             if member.expiry is not None:
                 member.expiry.cancel()
             self._retarget()
@@ -402,12 +462,14 @@ class ConsumerGroup(Group):
             return
         if request.member_epoch < 0:
             member = self.members.get(request.member_id)
-            if member is not None:
+            if member is not None and request.member_epoch == STATIC_LEAVE_EPOCH:
+                member.epoch = STATIC_LEAVE_EPOCH
+            elif member is not None:
                 self._remove(member)
             reply(ConsumerGroupHeartbeatResponse(member_epoch=request.member_epoch))
             return
         if request.member_epoch == 0:
-            self._join(request.member_id)
+            self._join(request.member_id, request.instance_id)
         member = self.members[request.member_id]
         self._touch(member)
         if request.topic_partitions is not None:
@@ -421,6 +483,12 @@ class ConsumerGroup(Group):
 
     def _beat_error(self, request: Any) -> int:
         member = self.members.get(request.member_id)
+        there = self.members.get(self.instances.get(request.instance_id or "", ""))
+        if request.member_epoch == 0 and there is not None and there.id != request.member_id:
+            has_left = there.epoch == STATIC_LEAVE_EPOCH
+            return 0 if has_left else ErrorCode.UNRELEASED_INSTANCE_ID
+        if self.fencing(request.member_id, request.instance_id):
+            return ErrorCode.FENCED_INSTANCE_ID
         if request.member_epoch <= 0:
             return 0
         if member is None:
@@ -429,13 +497,23 @@ class ConsumerGroup(Group):
             return 0
         return ErrorCode.FENCED_MEMBER_EPOCH
 
-    def _join(self, name: str) -> None:
-        if name in self.members:
-            self.members[name].owned = set()
-            self.members[name].sent = None
+    def _join(self, name: str, instance: str | None) -> None:
+        before = self.members.get(self.instances.get(instance or "", name))
+        if before is not None and before.id == name:
+            before.owned = set()
+            before.sent = None
             return
-        self.members[name] = _Member(name)
-        self._retarget()
+        made = self.members[name] = _Member(name, instance)
+        if instance is not None:
+            self.instances[instance] = name
+        if before is None:
+            self._retarget()
+            return
+        if before.expiry is not None:
+            before.expiry.cancel()
+        del self.members[before.id]
+        self.target[name] = self.target.pop(before.id)
+        made.assigned = before.assigned
 
     def _reconcile(self, member: _Member, is_told: bool) -> None:
         target = self.target[member.id]

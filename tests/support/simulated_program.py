@@ -18,11 +18,13 @@ from kbroker.client.consumer.lanes import Call
 from kbroker.client.consumer.membership import Membership
 from kbroker.client.consumer.partitions import PartitionState
 from kbroker.client.errors import ClientError
+from kbroker.errors import ErrorCode
 
 if TYPE_CHECKING:
     from support.consumer_simulation import Simulation
 
 
+ANOTHER_HAS_ITS_PLACE = (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID)
 ARROW = ("topic", "partition", "offset", "value")
 
 
@@ -64,6 +66,7 @@ class Program:
         self.simulation = simulation
         self.world = simulation.world
         self.number = number
+        self.instance = settings.get("group.instance.id")
         around = SimulatedSurroundings(simulation.brokers)
         around.made.on_wake = lambda: self.step_in(0.0)
         self.core = Core(consumer_settings(settings, {}), around)
@@ -153,6 +156,8 @@ class Program:
                 found = core.poll(0.0, kind, interrupted if ends < 0.01 else collect)
             except ClientError as error:
                 self.simulation.history.raised(self.number, error)
+                if getattr(error, "code", None) in ANOTHER_HAS_ITS_PLACE:
+                    self.world.after(0.0, self.close)
                 return []
             except Interrupt:
                 return []
@@ -221,6 +226,8 @@ class Program:
 
     def close(self) -> None:
         """Leave, without a last commit."""
+        if self.is_closed:
+            return
         core = self.core
         core.stop_auto_commit()
         self._commits_itself = False
