@@ -129,23 +129,18 @@ class Files:
         self._known: set[Path] = set()
 
     def tell(self) -> None:
-        """Of the rows of new ones, in their order."""
+        """Of the rows of new ones, in their order: an hour's end divides a range of offsets."""
         new = set(self.directory.glob("data/**/*.parquet")) - self._known
-        for path in sorted(new, key=_place):
-            self.program.told.tell("returned", rows=_rows(path))
+        if new:
+            self.program.told.tell(
+                "returned", rows=sorted(row for path in new for row in _rows(path))
+            )
         self._known |= new
 
     def check(self) -> None:
         """What a reader has seen must stay."""
         if gone := [path.name for path in self._known if not path.exists()]:
             self.program.told.tell("broke", error=f"files that were there are gone: {gone[:3]}")
-
-
-def _place(path: Path) -> tuple[int, int]:
-    """Partition and first offset, of topic=TOPIC/.../TOPIC-PARTITION-START-END-ATTEMPT.parquet."""
-    (topic,) = (part for part in path.parts if part.startswith("topic="))
-    words = path.name.removeprefix(f"{topic.removeprefix('topic=')}-").split("-")
-    return int(words[0]), int(words[1])
 
 
 def _rows(path: Path) -> list[tuple[int, int, str]]:
