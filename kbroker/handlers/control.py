@@ -1,5 +1,6 @@
 """LeaderAndIsr (4), StopReplica (5), UpdateMetadata (6): a controller's requests to this broker.
 ControlledShutdown (7), AlterIsr (56): requests of brokers to this one as the controller.
+PeerStatus (20001): a question of another kbroker.
 
 The versions are those of Kafka 2.7. The controller process decodes and serves them
 (``hosting/control_server``, ``workers/controller/controller_server``); here they are authorized and
@@ -50,6 +51,18 @@ async def handle_controlled_shutdown(ctx: RequestContext, body: bytes) -> bytes 
 @api(ApiKey.ALTER_PARTITION, versions=(0, 0), authorize=BROKERS_ONLY, undecoded=True)
 async def handle_alter_partition(ctx: RequestContext, body: bytes) -> bytes | None:
     """Change the ISR of partitions as their leader proposes."""
+    return await pass_on(ctx, body)
+
+
+@api(
+    ApiKey.PEER_STATUS,
+    versions=(0, 0),
+    authorize=BROKERS_ONLY,
+    undecoded=True,
+    is_announced=False,
+)
+async def handle_peer_status(ctx: RequestContext, body: bytes) -> bytes | None:
+    """Say who this broker is, and whether it hears from another one."""
     return await pass_on(ctx, body)
 
 

@@ -53,6 +53,7 @@ OF_BROKERS = frozenset(
         ApiKey.CONTROLLED_SHUTDOWN,
         ApiKey.WRITE_TXN_MARKERS,
         ApiKey.ALTER_PARTITION,
+        ApiKey.PEER_STATUS,
     )
 )
 THROTTLE_FIELD = "throttle_time_ms"

@@ -25,7 +25,7 @@ class Handler(NamedTuple):
 
     authorize: see ``support/requirements``. undecoded: the handler is given the bytes of the
     request, which another process decodes. Its ``authorize`` and ``fail`` do not look at it.
-    unjoined, alone: see ``api``.
+    unjoined, alone, is_announced: see ``api``.
     """
 
     key: ApiKey
@@ -37,6 +37,7 @@ class Handler(NamedTuple):
     undecoded: bool = False
     unjoined: ErrorCode | None = None
     alone: bool = False
+    is_announced: bool = True
 
 
 HANDLERS: dict[int, Handler] = {}
@@ -61,6 +62,7 @@ def api(
     undecoded: bool = False,
     unjoined: ErrorCode | None = None,
     alone: bool = False,
+    is_announced: bool = True,
 ) -> Callable[[Handle], Handle]:
     """Register the function for ``key`` in these versions, both included.
 
@@ -70,6 +72,7 @@ def api(
     while the broker has not heard of the controller, the request waits, and gets this error if that
     takes too long (``support/joining``). Others reject what the broker does not know with an error
     upon which clients try again. alone: only a broker without others announces and serves it.
+    is_announced: False for what clients are not told of, as only kbrokers ask it of each other.
     """
 
     def enter(handle: Handle) -> Handle:
@@ -77,7 +80,15 @@ def api(
         assert key.versions[0] <= versions[0] <= versions[1] <= key.versions[1], (key, versions)
         requirements = (authorize,) if isinstance(authorize, Requirement) else authorize
         HANDLERS[key] = Handler(
-            key, *versions, handle, fail or fail_at_top, requirements, undecoded, unjoined, alone
+            key,
+            *versions,
+            handle,
+            fail or fail_at_top,
+            requirements,
+            undecoded,
+            unjoined,
+            alone,
+            is_announced,
         )
         announced.cache_clear()
         return handle
@@ -96,10 +107,13 @@ def fail_at_top(ctx: Any, request: Message | bytes, error: WireError) -> Message
 
 @cache
 def announced() -> tuple[tuple[int, int, int], ...]:
-    """(key, first version, last version) of everything this broker serves, in order of key."""
+    """(key, first version, last version) of everything this broker serves clients and brokers of
+    Kafka, in order of key.
+    """
     ranges = {int(key): versions for key, versions in HOT_RANGES.items()}
     for key, handler in HANDLERS.items():
-        ranges.setdefault(key, (handler.first_version, handler.last_version))
+        if handler.is_announced:
+            ranges.setdefault(key, (handler.first_version, handler.last_version))
     return tuple((key, first, last) for key, (first, last) in sorted(ranges.items()))
 
 

@@ -190,11 +190,13 @@ def encode_broker(
     *,
     is_suspect: bool = False,
     features: Mapping[str, int] = {},
+    failover: int = 0,
 ) -> bytes:
     """Version 5, or 4 for a protocol before 2.7, with an extra field for kbrokers.
 
     is_suspect: some of its logs may have lost their newest records in a power failure. features:
-    those that a Kafka 2.7 does not know, with the highest level that is supported.
+    those that a Kafka 2.7 does not know, with the highest level that is supported. failover: 1 if
+    it answers PeerStatus, as ``failover.fast`` says.
     ``endpoints`` as in the cluster image: listener, host, port, security protocol.
     """
     plain = next((e for e in endpoints if e[3] == "PLAINTEXT"), None)
@@ -210,6 +212,7 @@ def encode_broker(
             "version": __version__,
             "features": dict(features),
             "suspect": is_suspect,
+            "failover": failover,
         },
     }
     if protocol >= ProtocolVersion.V2_7_IV0:
@@ -249,6 +252,12 @@ def is_suspect_broker(data: bytes) -> bool:
     """Whether a kbroker says that logs of it may have lost records."""
     own = load_object(data).get("kbroker")
     return isinstance(own, dict) and own.get("suspect") is True
+
+
+def answers_peer_status(data: bytes) -> bool:
+    """Whether a kbroker answers questions about other brokers: no Kafka does."""
+    own = load_object(data).get("kbroker")
+    return isinstance(own, dict) and own.get("failover") == 1
 
 
 def decode_broker_features(data: bytes) -> dict[str, int] | None:

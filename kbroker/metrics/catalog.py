@@ -258,6 +258,27 @@ ISR_EXPANDS = _row(
 )
 
 # -- the cluster, in the controller process
+FAST_REMOVALS = _row(
+    "kbroker_failover_removals_total",
+    COUNTER,
+    "Brokers that this controller has replaced before their sessions had ended.",
+)
+FAST_DEPOSITIONS = _row(
+    "kbroker_failover_depositions_total",
+    COUNTER,
+    "Controllers that were gone, of which this broker has deleted the node in ZooKeeper.",
+)
+FAST_VETOES = _row(
+    "kbroker_failover_vetoes_total",
+    COUNTER,
+    "Times that a broker seemed to be gone from here, but was still heard from.",
+)
+FAST_MOVED_MS = _row(
+    "kbroker_failover_milliseconds",
+    GAUGE,
+    "From when the connections of the broker ended that this controller has removed last, until "
+    "all others knew the new leaders.",
+)
 ZOOKEEPER_DISCONNECTED = _row(
     "kbroker_zookeeper_disconnected",
     GAUGE,

@@ -79,7 +79,7 @@ def connected(
     receive_bytes: int,
     security: PeerSecurity | None = None,
 ) -> Secured:
-    """Try each address of a host. Raises OSError."""
+    """Try each address of a host. Raises OSError; ConnectionRefusedError only if all refuse."""
     failure: OSError | None = None
     for family, kind, protocol, _, address in socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM
@@ -94,7 +94,8 @@ def connected(
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as error:
             made.close()
-            failure = error
+            if failure is None or isinstance(failure, ConnectionRefusedError):
+                failure = error
             continue
         # Not at another address: whoever refuses this broker there is the same broker.
         secured = Secured(made) if security is None else security.secure(made, host, timeout_s)

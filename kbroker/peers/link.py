@@ -24,7 +24,11 @@ _TURN_BYTES = 1 << 20
 
 
 class LinkFailed(Exception):
-    """There was no response; the message says why."""
+    """There was no response; the message says why. is_refused: nothing listens there."""
+
+    def __init__(self, reason: str, *, is_refused: bool = False) -> None:
+        super().__init__(reason)
+        self.is_refused = is_refused
 
 
 class Endpoint(NamedTuple):
@@ -55,8 +59,11 @@ class Times(NamedTuple):
 class Link:
     """A link to one broker. It connects at the first request and stays connected.
 
-    client_id: of this broker. now_ms: the clock of ``tick``.
+    client_id: of this broker. now_ms: the clock of ``tick``. lost: called when a connection has
+    ended that no request waited for.
     """
+
+    lost: Callable[[str], None] | None = None
 
     def __init__(
         self,
@@ -74,6 +81,7 @@ class Link:
         self._renew_at_ms: int | None = None  # its session is about to end then
         self._attempt = 0  # distinguishes the current connection attempt from abandoned ones
         self._asked: Pending[Any] | None = None
+        self._is_opening = False
         self._deadline_ms = 0
         self._stream = Stream(client_id, RESPONSE_BYTES_MAX)
         self._out = memoryview(b"")
@@ -92,10 +100,25 @@ class Link:
             self._connect(endpoint)
         return asked
 
+    def open(self, endpoint: Endpoint) -> Pending[None]:
+        """Only connect; resolves when there is a connection, or with LinkFailed. Nothing is asked
+        of a broker that may not know the request.
+        """
+        assert self._asked is None and self._made is None, "it is in use"
+        opened = self._asked = Pending()
+        self._is_opening = True
+        self._connect(endpoint)
+        return opened
+
     def tick(self, now_ms: int) -> None:
         """Fail the request if it has timed out."""
         if self._asked is not None and now_ms >= self._deadline_ms:
             self._fail("it did not respond in time")
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether a request is under way."""
+        return self._asked is not None
 
     @property
     def connection(self) -> int:
@@ -137,7 +160,8 @@ class Link:
             if isinstance(outcome, Secured):
                 outcome.socket.close()
         elif isinstance(outcome, OSError):
-            self._fail(f"cannot connect: {outcome}")
+            is_refused = isinstance(outcome, ConnectionRefusedError)
+            self._fail(f"cannot connect: {outcome}", is_refused=is_refused)
         else:
             now_ms = self._now_ms()
             self._made = outcome
@@ -145,7 +169,11 @@ class Link:
                 self._renew_at_ms = now_ms + outcome.renews_after_ms
             self._deadline_ms = now_ms + self._times.response_ms
             self._loop.add_reader(outcome.socket.fileno(), self._exchange)
-            self._exchange()
+            if self._is_opening:
+                opened, self._asked, self._is_opening = self._asked, None, False
+                opened.resolve()
+            if self._made is outcome:
+                self._exchange()
 
     # -- bytes -------------------------------------------------------------------------------
 
@@ -198,10 +226,11 @@ class Link:
         self._asked = None
         asked.resolve(response)
 
-    def _fail(self, reason: str) -> None:
+    def _fail(self, reason: str, *, is_refused: bool = False) -> None:
         """Close the connection, then fail the request, whose caller may retry at once."""
         made, self._made = self._made, None
         self._renew_at_ms = None
+        self._is_opening = False
         if made is not None:
             self._loop.remove_reader(made.socket.fileno())
             made.socket.close()
@@ -210,4 +239,6 @@ class Link:
         self._stream.reset()
         asked, self._asked = self._asked, None
         if asked is not None:
-            asked.resolve(error=LinkFailed(reason))
+            asked.resolve(error=LinkFailed(reason, is_refused=is_refused))
+        elif made is not None and self.lost is not None:
+            self.lost(reason)

@@ -123,6 +123,8 @@ class ApiKey(IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90, 0, 1, 0
     ALTER_SHARE_GROUP_OFFSETS = 91, 0, 0, 0
     DELETE_SHARE_GROUP_OFFSETS = 92, 0, 0, 0
+    # Between kbrokers only, and far from the keys that Kafka may use next.
+    PEER_STATUS = 20_001, 0, 0, 0
 
 
 _BY_KEY: dict[int, ApiKey] = {int(key): key for key in ApiKey}

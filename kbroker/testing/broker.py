@@ -202,6 +202,21 @@ class Broker(RunningInBlock):
         self._process.wait()
         wait_until(lambda: not any(map(processes.exists, pids)), 10, "the broker's processes end")
 
+    def kill_at_once(self) -> None:
+        """SIGKILL to all processes: unlike after ``kill_all``, nobody ends the broker's session in
+        ZooKeeper, as when a container or a machine ends.
+        """
+        if self._process is None:
+            return
+        self._process.send_signal(signal.SIGSTOP)
+        pids = processes.child_pids(self.pid)
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.kill()
+        self._process.wait()
+        wait_until(lambda: not any(map(processes.exists, pids)), 10, "the broker's processes end")
+
     def restart(self) -> Self:
         """Shut it down and start it again with the same data and port."""
         self.stop()

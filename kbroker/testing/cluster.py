@@ -221,6 +221,10 @@ class Cluster(RunningInBlock):
         """SIGKILL to all processes of a broker. Others miss it within a second."""
         self.brokers[broker].kill_all()
 
+    def kill_at_once(self, *brokers: int) -> None:
+        """The same, with nobody left to end their sessions: others see their connections end."""
+        self._at_once(Broker.kill_at_once, [self.brokers[broker] for broker in brokers])
+
     def restart(self, broker: int) -> None:
         """Stop it in order, if it runs, and start it; return once all know it again."""
         self.brokers[broker].restart()

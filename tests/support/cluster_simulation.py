@@ -40,8 +40,18 @@ def befall(cluster: SimulatedCluster) -> None:
     """One random event for one broker."""
     number = cluster.random.randrange(len(cluster.brokers))
     kinds = "crash", "process", "process", "process without journal", "expire", "lose", "lose long"
-    kind = cluster.random.choice(kinds)
-    if kind == "crash":
+    kind = cluster.random.choice((*kinds, "kill", "kill", "wall", "isolate"))
+    if kind == "wall":
+        cluster.walls.raise_wall()
+        return
+    if kind == "isolate":
+        cluster.walls.isolate()
+        return
+    if not cluster.brokers[number].is_alive:
+        return
+    if kind == "kill":
+        cluster.walls.kill(number)
+    elif kind == "crash":
         cluster.restart(number)
     elif kind == "process":
         cluster.restart_process(number)

@@ -83,8 +83,9 @@ class LeaderHost:
         self.served: dict[str, Any] = {}
         self.low_watermarks = LowWatermarks(self, self.loop)
         self.partition_calls = PartitionCalls(self)
-        times = SessionTimes(mmap.mmap(-1, session_times.region_size(1)))
-        self.in_sync = InSync(self, self.loop, times, broker_id=ME)
+        # As the network process writes them.
+        self.times = SessionTimes(mmap.mmap(-1, session_times.region_size(1)), 0)
+        self.in_sync = InSync(self, self.loop, self.times, broker_id=ME)
         self.in_sync.take_asked_before(asked_before or [])
         self.document = topic_document(b"t" * 16, [0], leader=ME, leader_epoch=1)
         self.live = [ME, *replicas]

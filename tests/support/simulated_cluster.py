@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from support.controllers import EndlessRoom
+from support.simulated_failover import SimulatedPeers, Walls
 
 from kbroker.cluster.control_requests import (
     NO_LEADER,
@@ -29,6 +30,7 @@ from kbroker.cluster.control_requests import (
 from kbroker.cluster.image import ClusterImage
 from kbroker.controller.configs.stored_configs import ConfiguredHosting, StoredConfigs
 from kbroker.controller.election.active_controller import ActiveController
+from kbroker.controller.election.failover import Failover, FailoverCounts
 from kbroker.controller.election.membership import Elected, Registration
 from kbroker.controller.election.session import Session
 from kbroker.controller.replicas.background import Background
@@ -49,6 +51,7 @@ from kbroker.metastore import paths
 from kbroker.metastore.settled import Fenced, SettledStore
 from kbroker.metastore.simulated import Faults, SimulatedEnsemble
 from kbroker.metastore.store import Operation, StoreError
+from kbroker.peers.evidence import Attempt
 from kbroker.types import BrokerId
 from kbroker.workers.controller.forgotten import ForgottenReplicas
 
@@ -169,8 +172,11 @@ class Broker:
         self.own = OwnHosting(self.hosting, creations)
         endpoints = [["PLAINTEXT", f"host-{number}", 9092, "PLAINTEXT"]]
         resumes = self.hosting.broker_epoch
-        me = Registration(BrokerId(number), endpoints, None, "c", resumes=resumes)
+        me = Registration(BrokerId(number), endpoints, None, "c", resumes=resumes, failover=True)
         self.session = Session(self.store, me, self)
+        self.peers = SimulatedPeers(self)
+        self.failover = Failover(number, settled, self.peers, self, lambda: True)
+        self.failover.counts = cluster.early
         self.forgotten = ForgottenReplicas(number, self.hosting, settled, "c")
         self.after(TICK_MS, self._tick)
         self.stored.start().then(self._settings_read)
@@ -248,7 +254,15 @@ class Broker:
     async def before_hosting(self, session_id: int) -> None:
         pass
 
+    def drop_follower(self, broker_id: int, closed_ms: int) -> Pending[int]:
+        """As the host of its failover: it has no io worker."""
+        told: Pending[int] = Pending()
+        told.resolve(0)
+        return told
+
     def connected(self, is_connected: bool) -> None:
+        if is_connected:
+            self.failover.look()
         if is_connected and self.background is not None:
             self.background.connected()
 
@@ -276,6 +290,7 @@ class Broker:
         self.background.start()
         self.topics.resume_deletions()
         self.told()
+        self.failover.elected()
 
     def resign(self) -> None:
         if self.background is not None:
@@ -331,7 +346,7 @@ class Broker:
         if not self.is_alive or not link or link[0] is not sent:
             return
         target = self.cluster.brokers[sent.broker_id]
-        if not target.is_serving:
+        if not target.is_alive or not target.is_serving:
             self.repeat(link, sent)
             return
         target.serve(self, link, sent)
@@ -498,7 +513,10 @@ class SimulatedCluster(SimulatedEnsemble):
             self.apply([Operation("create", path)], session_id)
         identity = paths.encode_cluster_id("c")
         self.apply([Operation("create", paths.CLUSTER_ID, identity)], session_id)
-        self.brokers = [self.start(number) for number in range(3)]
+        self.walls = Walls(self)
+        self.early = FailoverCounts()  # of all brokers
+        self.brokers: list[Any] = []
+        self.brokers += [self.start(number) for number in range(3)]
 
     def settle(self, is_settled: Callable[[], bool], within_ms: int) -> None:
         """Run events until it holds, asked now and then: it reads everything that is stored."""
@@ -537,7 +555,16 @@ class SimulatedCluster(SimulatedEnsemble):
         return broker.number in paths.decode_partition_state(state.data)[2]
 
     def term_began(self) -> Broker | None:
-        return next((broker for broker in self.brokers if broker.topics is not None), None)
+        living = (broker for broker in self.brokers if broker.is_alive)
+        return next((broker for broker in living if broker.topics is not None), None)
+
+    def reach(self, one: int, other: int) -> Attempt:
+        """How an attempt of one broker to reach another ends."""
+        return self.walls.reach(one, other)
+
+    def may_pass(self, one: int, other: int) -> bool:
+        """Whether no firewall is between them."""
+        return self.walls.may_pass(one, other)
 
     def start(self, number: int, last: Broker | None = None) -> Broker:
         return Broker(self, number, last)
@@ -545,6 +572,7 @@ class SimulatedCluster(SimulatedEnsemble):
     def restart(self, number: int) -> None:
         """The broker is killed and started again."""
         self.brokers[number].crash()
+        self.walls.ended(number)
         self.without_journal.discard(number)
         self.brokers[number] = self.start(number)
 

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from support.follower_entries import ATTACHED, PROGRESS, entry
 from support.simulated_cluster import Broker, SimulatedCluster
+from support.simulated_failover import drop_follower
 from support.simulated_power import begin_repair, repair
 
 from kbroker._ext.shared import session_times
@@ -166,7 +167,8 @@ class IoWorker:
         self.isr_to_check: set[int] = set()
         self.replicas: dict[tuple[int, int], Replica] = {}
         self.stopped: set[tuple[int, int]] = set()
-        times = SessionTimes(mmap.mmap(-1, session_times.region_size(1)))
+        # By broker: the cell of a follower's session is its id.
+        self.times = times = SessionTimes(mmap.mmap(-1, session_times.region_size(1)), 0)
         loop: Any = self
         self.in_sync = InSync(self, loop, times, broker_id=broker.number)
         # Calls to the controller process without a reply.
@@ -438,9 +440,10 @@ class IoWorker:
         if offset > end:
             return ErrorCode.OFFSET_OUT_OF_RANGE, [], -1
         now = self.cluster.now_ms
+        self.times.note_request(replica_id, now)
         said = entry(
             replica_id, offset, seen=end, at_ms=now, leader_epoch=leader_epoch,
-            flags=ATTACHED | PROGRESS,
+            flags=ATTACHED | PROGRESS, cell=replica_id,
         )  # fmt: skip
         self.cluster.after(
             self.cluster.random.randint(0, 20), lambda: self._count(led, leader_epoch, log, said)
@@ -578,6 +581,9 @@ class ReplicatedBroker(Broker):
             self.io.on_restart(self)
         else:
             self.io = IoWorker(self)
+
+    def drop_follower(self, broker_id: int, closed_ms: int) -> Pending[int]:
+        return drop_follower(self, broker_id, closed_ms)
 
     def restart_io_worker(self) -> None:
         """It gets everything once there is an image."""

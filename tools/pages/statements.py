@@ -78,6 +78,7 @@ def is_unserved(*apis: ApiKey) -> bool:
 def not_served() -> set[str]:
     """The requests that are not served, without those that the following features need."""
     served = {key for key, _, _ in announced()}
+    served.add(ApiKey.PEER_STATUS)  # to kbrokers alone
     return {api.name for api in ApiKey if api not in served}
 
 

@@ -24,6 +24,12 @@ KBROKER_S_OWN = (
             "Kafka 2.7 does not know (consumer groups of KIP-848, transactions of KIP-890), once "
             "all its brokers are kbrokers. No Kafka 2.7 can join it afterwards. Without it, "
             "kafka-features.sh enables them. A single broker always has them."),
+    Key("failover.fast", BOOLEAN, True, MEDIUM,
+        doc=
+            "Whether a broker of a cluster counts another one as gone before its session has "
+            "ended: when its connections have been closed, nothing listens at its address any "
+            "more, and all other kbrokers that can be asked agree. Without it, a broker that was "
+            "killed is waited for as long as a session lasts."),
     Key("metadata.store", STRING, "embedded", HIGH, one_of=("embedded",), status=UNUSED,
         doc=
             "Topics, settings and broker registrations are kept in a database file in the first "

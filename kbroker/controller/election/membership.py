@@ -46,6 +46,7 @@ class Registration(NamedTuple):
     resumes: int = -1
     is_suspect: bool = False
     session_ms: int = 18_000
+    failover: bool = False  # whether it answers PeerStatus
 
 
 class Registered(NamedTuple):
@@ -127,6 +128,7 @@ async def register(
         me.protocol,
         is_suspect=me.is_suspect,
         features=SUPPORTED,
+        failover=int(me.failover),
     )
     while True:
         try:

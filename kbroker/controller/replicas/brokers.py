@@ -18,6 +18,7 @@ from kbroker.controller.state.state import Broker
 from kbroker.controller.store import persistence
 from kbroker.controller.store.store_watch import StoreWatch
 from kbroker.errors import ErrorCode
+from kbroker.ipc.pending import Pending
 from kbroker.metastore import paths
 from kbroker.wording import named_brokers
 
@@ -64,6 +65,7 @@ class BrokerChanges:
         """Read the registrations and react to differences."""
         found = await persistence.registrations(self._writes.store)
         await self._follow(found)
+        await self._forget_early(found)
         gone, come, moved = compare(self._state.brokers, found)
         if gone:
             await self._lose(gone, found)
@@ -74,6 +76,43 @@ class BrokerChanges:
             await self._welcome(come)
         if gone or come:
             self.changed()
+
+    async def _forget_early(self, found: dict[int, Broker]) -> None:
+        """Leave out brokers that were removed early and whose registrations still last. Where one
+        has ended, what had to wait for that may be done.
+        """
+        ended, early = [], self._state.removed_early
+        for broker_id, epoch in list(early.items()):
+            if broker_id in found and found[broker_id].epoch == epoch:
+                del found[broker_id]
+            else:
+                del early[broker_id]
+                ended.append(broker_id)
+        if ended:
+            await self._settle(ended, [], f"the registration of {named_brokers(ended)} ended")
+
+    async def remove_early(self, broker_id: int, epoch: int, why: str) -> Pending[list[Completed]]:
+        """Take a broker that is gone for one whose registration has ended, as it will. Resolves
+        when the others have been told. The epochs of leaders fence it if it lives after all, and no
+        unclean election is made before its registration has ended.
+        """
+        told: Pending[list[Completed]] = Pending()
+        broker = self._state.brokers.get(broker_id)
+        if broker is None or broker.epoch != epoch:
+            told.resolve([])
+            return told
+        self._state.removed_early[broker_id] = epoch
+        self._state.remove_broker(broker_id)
+        self._writes.set_live()
+        told = await self._settle([broker_id], [], why)
+        self.changed()
+        return told
+
+    async def readmit(self, broker_id: int, epoch: int) -> None:
+        """A broker that was removed early lives, in the same registration."""
+        if self._state.removed_early.get(broker_id) == epoch:
+            del self._state.removed_early[broker_id]
+            await self.look()
 
     async def _follow(self, found: Collection[int]) -> None:
         """Watch the data of each registration, which contains its listeners."""
@@ -101,7 +140,9 @@ class BrokerChanges:
             logger.info("new brokers, with their epochs: %s", epochs)
         await self._settle(come, come, f"{named_brokers(come)} registered" if come else "")
 
-    async def _settle(self, affected: list[int], untold: list[int], why: str) -> None:
+    async def _settle(
+        self, affected: list[int], untold: list[int], why: str
+    ) -> Pending[list[Completed]]:
         batch = self._writes.batch()
         batch.tell_all_to(untold)
         keys = self._state.keys_on(affected)
@@ -109,7 +150,8 @@ class BrokerChanges:
         try:
             await self._writes.settle(keys, batch, why)
         finally:
-            self._writes.send(batch)
+            told = self._writes.send(batch)
+        return told
 
     # -- log directories ---------------------------------------------------------------------
 

@@ -149,8 +149,10 @@ class PartitionWrites:
         """Elect live leaders for these partitions, and shrink their ISR."""
 
         def decide(key: PartitionKey, old: PartitionState) -> PartitionState | None:
-            topic = self.state.existing(key[0])
-            return elections.settle(self.state, key, old, may_be_unclean=self.is_unclean(topic))
+            # Not before the session of a replica in sync has ended: it may live after all.
+            is_early = not self.state.removed_early.keys().isdisjoint(old.isr)
+            may_be_unclean = not is_early and self.is_unclean(self.state.existing(key[0]))
+            return elections.settle(self.state, key, old, may_be_unclean=may_be_unclean)
 
         return await self.change(self.needing(keys, decide), decide, batch, why)
 

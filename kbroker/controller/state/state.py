@@ -144,13 +144,15 @@ Change = (
 class Broker(NamedTuple):
     """A registered broker. ``epoch``: its broker epoch. is_suspect: it has registered after a power
     failure in which some of its logs may have lost records. features: the highest levels that it
-    supports; None for a Kafka.
+    supports; None for a Kafka. answers: PeerStatus. session_id: of the registration; 0 if unknown.
     """
 
     epoch: int
     live: LiveBroker
     is_suspect: bool = False
     features: Mapping[str, int] | None = None
+    answers: bool = False
+    session_id: int = 0
 
 
 class ClusterState:
@@ -168,6 +170,9 @@ class ClusterState:
         self.topic_ids = topic_ids or TopicIds()
         self.controller_epoch = controller_epoch
         self.brokers: dict[int, Broker] = {}
+        # Registrations that outlast their brokers, which are not in ``brokers`` any more: the epoch
+        # of each by broker.
+        self.removed_early: dict[int, int] = {}
         self.store_id = 0  # the creation id of the store
         self.version = 0  # changes with topics, partitions, settings and brokers
         # Live brokers that have requested a controlled shutdown.

@@ -93,6 +93,8 @@ async def registrations(store: SettledStore) -> dict[int, Broker]:
                 live,
                 paths.is_suspect_broker(node.data),
                 _features_of(node),
+                paths.answers_peer_status(node.data),
+                node.stat.owner_session,
             )
         except DAMAGED as error:
             logger.error("ignoring the registration %s: %r", node.path, error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kbroker.errors import ErrorCode
-from kbroker.ipc.calls.base import CONTROLLER, Nothing
+from kbroker.ipc.calls.base import CONTROLLER, IO_WORKER, Nothing
 from kbroker.ipc.calls.image import HELLO_DEADLINE_MS
 from kbroker.ipc.documents import Document
 from kbroker.ipc.operation import Operation
@@ -41,6 +41,19 @@ class IsrResult(NamedTuple):
     state: IsrState | None = None
 
 
+class GoneFollower(Document):
+    """Connections of a broker have ended at this monotonic time, and it cannot be reached."""
+
+    broker_id: int
+    closed_ms: int
+
+
+class LastHeard(Document):
+    """When the broker has last asked for records here; 0 if it has not."""
+
+    heard_ms: int
+
+
 class AlterIsr(Document):
     wanted: list[WantedIsr]
 
@@ -52,3 +65,5 @@ ALTER_ISR_DEADLINE_MS = 30_000
 ALTER_ISR = Operation("alter_isr", AlterIsr, list[IsrResult], (CONTROLLER,), ALTER_ISR_DEADLINE_MS)
 # Changes without a result; a starting io worker requests them before the image.
 PENDING_ISR = Operation("pending_isr", Nothing, list[WantedIsr], (CONTROLLER,), HELLO_DEADLINE_MS)
+# Leaders drop a follower that is gone from the in-sync replicas, unless it still fetches.
+GONE_FOLLOWER = Operation("gone_follower", GoneFollower, LastHeard, (IO_WORKER,), 2_000)

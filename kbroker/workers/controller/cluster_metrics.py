@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from kbroker.controller.election.failover import FailoverCounts
 from kbroker.controller.state.counts import Watched
 from kbroker.metrics.catalog import (
     ACTIVE_CONTROLLER,
     CLUSTER_BROKERS,
     CONTROLLER_ELECTIONS,
+    FAST_DEPOSITIONS,
+    FAST_MOVED_MS,
+    FAST_REMOVALS,
+    FAST_VETOES,
     LEADER_ELECTIONS,
     OFFLINE_PARTITIONS,
     PREFERRED_IMBALANCE,
@@ -21,7 +26,9 @@ from kbroker.workers.controller.candidacy import Candidacy
 class ClusterMetrics:
     """is_shared: whether the store is ZooKeeper."""
 
-    def __init__(self, counters: Counters, candidacy: Candidacy, is_shared: bool) -> None:
+    def __init__(
+        self, counters: Counters, candidacy: Candidacy, early: FailoverCounts, is_shared: bool
+    ) -> None:
         self._candidacy = candidacy
         self._watched = Watched()
         counts = candidacy.counts
@@ -38,6 +45,10 @@ class ClusterMetrics:
             rows += [
                 (ZOOKEEPER_DISCONNECTED, lambda: int(not candidacy.is_connected)),
                 (ZOOKEEPER_SESSIONS_EXPIRED, lambda: counts.sessions_expired),
+                (FAST_REMOVALS, lambda: early.removals),
+                (FAST_DEPOSITIONS, lambda: early.depositions),
+                (FAST_VETOES, lambda: early.vetoes),
+                (FAST_MOVED_MS, lambda: early.moved_ms),
             ]
         self._totals = Totals(counters, rows)
 

@@ -54,6 +54,8 @@ from kbroker.workers.controller.cluster_metrics import ClusterMetrics
 from kbroker.workers.controller.controller_channel import ControllerChannel
 from kbroker.workers.controller.controller_server import ControllerServer
 from kbroker.workers.controller.directory_check import check_directories
+from kbroker.workers.controller.failing_over import ON as FAILOVER
+from kbroker.workers.controller.failing_over import FailingOver
 from kbroker.workers.controller.failures import (
     DAMAGED,
     START_FAILURES,
@@ -186,6 +188,7 @@ class ControllerWorker(Worker):
             resumes=self.hosting.broker_epoch,
             is_suspect=any(map(boots.has_suspects, self.config.log_dirs)),
             session_ms=self.config["zookeeper.session.timeout.ms"],
+            failover=self.config[FAILOVER],
         )
         security = context.peer_security.get(self.config.control_listener)
         taker = OwnHosting(self.hosting, self.creations)
@@ -194,6 +197,7 @@ class ControllerWorker(Worker):
             self.store, me, self.hosting, self.links, self.stored_configs, self, topic_ids
         )
         self.candidacy.counts.elected = self._times_of(ELECTION_ROW)
+        self.failover = FailingOver(self)
         self.controller_server = ControllerServer(
             lambda: self.candidacy.background, self.rpc.sleep, is_shared=is_shared
         )
@@ -203,7 +207,9 @@ class ControllerWorker(Worker):
         )
         if self.remembered is not None:
             self.channel.go_on_from(self.remembered)
-        self._metrics = ClusterMetrics(self.open_counters(), self.candidacy, is_shared)
+        self._metrics = ClusterMetrics(
+            self.open_counters(), self.candidacy, self.failover.failover.counts, is_shared
+        )
 
     async def _start(self) -> None:
         # Logs are opened with their settings: nobody is elected, and there is no image, before.
@@ -228,6 +234,7 @@ class ControllerWorker(Worker):
         ):
             self.candidacy.note_suspect()
         self.candidacy.start()
+        self.failover.start()
 
     def _started(self, outcome: Pending[None]) -> None:
         if outcome.error is not None:
@@ -279,6 +286,7 @@ class ControllerWorker(Worker):
             if self.hosting.replicas.topic(name) is None:
                 self.slots.release(name)
         self._image_is_there()
+        self.failover.failover.elected()
 
     def not_elected(self) -> None:
         """Start to serve, with an empty image: the controller's requests arrive through the
@@ -333,6 +341,7 @@ class ControllerWorker(Worker):
         self._take_over()
         self.store.settle(now)
         self.links.tick(now)
+        self.failover.tick(now)
         self._metrics.publish()
         self.channel.tick(now)
         if self.store.is_shared and self.gate.is_open:

@@ -12,6 +12,7 @@ from kbroker.controller.store.stored_offsets import StoredOffsets
 from kbroker.hosting.control_server import ControlServer
 from kbroker.ipc import calls
 from kbroker.ipc.process_table import Address, ProcessKind
+from kbroker.protocol.api import ApiKey
 from kbroker.security.principal import by
 from kbroker.workers.controller.controller_server import SERVED
 from kbroker.workers.controller.credentials import Credentials
@@ -85,6 +86,8 @@ class Serving:
         process = self._process
         if process.remembered is not None:
             await process.gate.passed()  # processes must have the image before changes of it
+        if asked.api_key == ApiKey.PEER_STATUS:
+            return process.failover.serve(asked)
         server = process.controller_server if asked.api_key in SERVED else self._control
         reply = await server.serve(sender, asked)
         process.control_request_served()

@@ -8,7 +8,7 @@ surely are.
 
 A replica joins when it has all that is committed and has followed this leader; it leaves when it
 has been behind for replica.lag.time.max.ms. One that fetches below the high watermark has lost
-records, and leaves at once.
+records, and leaves at once; so does one whose broker is gone.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from kbroker.ipc import calls
 from kbroker.ipc.calls import IsrResult, WantedIsr
 from kbroker.ipc.process_table import CONTROLLER
 from kbroker.ipc.rpc import run
+from kbroker.peers.evidence import STILL_SERVED_MS
 from kbroker.workers.base import now_ms, raise_failure
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ class InSync:
         self._next_look_ms = 0
         # Slots of partitions with replicas that are not in sync.
         self._incomplete: set[int] = set()
+        # Brokers that are gone, and when their connections had ended.
+        self._gone: dict[int, int] = {}
         self.shrinks = self.expands = 0
 
     # -- roles --
@@ -163,6 +166,32 @@ class InSync:
         """Other brokers live: a replica that could not join before may do so."""
         self._loop.isr_to_check.update(self._incomplete)
 
+    def follower_gone(self, broker: int, closed_ms: int) -> int:
+        """A broker cannot be reached since then: it leaves the in-sync replicas of all partitions
+        for which it has not fetched any more. Returns the time of its last request, 0 without one.
+        """
+        self._gone[broker] = closed_ms
+        heard_ms = 0
+        for led in self._led.values():
+            heard_ms = max(heard_ms, self._last_request_ms(led, broker))
+            if broker in led.partition.isr:
+                self._check(led)
+        return heard_ms
+
+    def _last_request_ms(self, led: Led, broker: int) -> int:
+        known = led.replicas.describe(broker)
+        return 0 if known is None else self._times.read(known["session"])
+
+    def _is_gone(self, led: Led, broker: int) -> bool:
+        """Whether it is known to be gone, and has not fetched since. One that has is back."""
+        closed_ms = self._gone.get(broker)
+        if closed_ms is None:
+            return False
+        if self._last_request_ms(led, broker) <= closed_ms + STILL_SERVED_MS:
+            return True
+        del self._gone[broker]
+        return False
+
     @property
     def under_replicated(self) -> int:
         """Partitions with replicas that are not in sync."""
@@ -215,6 +244,9 @@ class InSync:
                 leaving[broker] = f"has been behind for {behind_ms} ms"
             for broker in led.replicas.short(high_watermark):
                 leaving[broker] = "has lost records below the high watermark"
+            for broker in list(self._gone):
+                if broker in isr and self._is_gone(led, broker):
+                    leaving[broker] = "is gone: its connections ended, its listener refuses"
         live = self._process.image.brokers
         joining = [b for b in led.replicas.joining(high_watermark, now) if b in live]
         if not leaving and not joining:
@@ -301,6 +333,9 @@ class InSync:
         if set(partition.isr) - set(wanted.isr):
             led.shrink_after_ms = now_ms() + REJECTED_MS
         self._show(led)
+        for broker in list(self._gone):
+            if broker not in partition.isr and self._is_gone(led, broker):
+                led.replicas.forget(broker)
         logger.info(
             "%s: in-sync replicas are now %s (partition epoch %d)",
             led.log.name, list(partition.isr), partition.partition_epoch,

@@ -130,6 +130,7 @@ class IoWorker(Worker):
         self.rpc.serve(calls.NETWORK_STARTS, self.serve_network_starts)
         self.rpc.serve(calls.IMAGE, self.serve_image)
         self.rpc.serve(calls.STOP_REPLICAS, self.serve_stop_replicas)
+        self.rpc.serve(calls.GONE_FOLLOWER, self.serve_gone_follower)
         run(self.join()).then(raise_failure)
 
     def make_services(self, lanes: list[Lane]) -> None:
@@ -252,6 +253,10 @@ class IoWorker(Worker):
     async def serve_stop_replicas(self, sender: Address, order: calls.StopReplicas) -> None:
         """Delete logs by order of the controller."""
         await self.hosted.stop(order.replicas)
+
+    def serve_gone_follower(self, sender: Address, gone: calls.GoneFollower) -> calls.LastHeard:
+        """A broker is gone: leaders do not wait for it."""
+        return calls.LastHeard(self.in_sync.follower_gone(gone.broker_id, gone.closed_ms))
 
     def lead_lost(self, slot: int) -> None:
         """This broker no longer leads the partition."""

@@ -206,3 +206,65 @@ def test_log_says_why_leaders_and_in_sync_replicas_change(
     cluster.settle()
     isr = "t-0: leader 1 now has in-sync replicas [1] (epoch 5)"
     assert f"{isr}: broker 2 is shutting down" in caplog.text
+
+
+# -- brokers that are removed before their sessions have ended --
+
+
+def remove_early(cluster: Controlled, broker_id: int, epoch: int | None = None) -> None:
+    known = cluster.state.brokers[broker_id].epoch if epoch is None else epoch
+    cluster.run(cluster.background.brokers.remove_early(broker_id, known, "it is gone"))
+
+
+def test_broker_removed_early_is_replaced_although_it_is_registered(cluster: Controlled) -> None:
+    cluster.forget()
+    remove_early(cluster, 0)
+    assert cluster.stored() == (1, 4, [1, 2])
+    assert cluster.leaders(1) == cluster.leaders(2) == {KEY: (1, [1, 2], False)}
+    assert sorted(cluster.told(1, UpdateMetadata)[-1].live_brokers) == [1, 2]
+    cluster.register(7)  # another change of the registrations, among which it still is
+    cluster.settle()
+    assert sorted(cluster.state.brokers) == [1, 2, 7]
+    assert not cluster.told(0, LeaderAndIsr)
+
+
+def test_other_registration_than_the_one_that_is_gone_is_left_alone(cluster: Controlled) -> None:
+    """It has come back in the meantime."""
+    remove_early(cluster, 0, cluster.state.brokers[0].epoch - 1)
+    assert cluster.stored() == (0, 3, [0, 1, 2])
+    assert 0 in cluster.state.brokers
+
+
+def test_broker_that_registers_again_is_welcome(cluster: Controlled) -> None:
+    remove_early(cluster, 0)
+    cluster.leave(0)
+    cluster.register(0)
+    cluster.forget()
+    cluster.settle()
+    assert sorted(cluster.state.brokers) == [0, 1, 2]
+    assert cluster.state.removed_early == {}
+    assert cluster.leaders(0) == {KEY: (1, [1, 2], False)}
+
+
+def test_broker_that_lives_after_all_is_readmitted_in_its_session(cluster: Controlled) -> None:
+    epoch = cluster.state.brokers[0].epoch
+    remove_early(cluster, 0)
+    cluster.forget()
+    cluster.run(cluster.background.brokers.readmit(0, epoch - 1))
+    assert 0 not in cluster.state.brokers
+    cluster.run(cluster.background.brokers.readmit(0, epoch))
+    assert cluster.state.brokers[0].epoch == epoch
+    assert cluster.leaders(0) == {KEY: (1, [1, 2], False)}
+
+
+def test_no_unclean_election_before_the_session_has_ended(cluster: Controlled) -> None:
+    """The broker may live: its records are not given up for evidence alone."""
+    cluster.create_topic("u", [0, 1], states={0: PartitionState(0, 0, [0], [0, 1])})
+    document = paths.encode_config({"unclean.leader.election.enable": "true"})
+    cluster.apply(Operation("set", paths.topic_config("u"), document))
+    cluster.start()
+    remove_early(cluster, 0)
+    assert cluster.stored("u") == (-1, 1, [0])
+    cluster.leave(0)
+    cluster.settle()
+    assert cluster.stored("u") == (1, 2, [1])

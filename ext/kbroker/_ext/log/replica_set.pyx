@@ -91,6 +91,15 @@ cdef class ReplicaSet:
         for i in range(self.count):
             self.replicas[i].retry_ms = 0
 
+    def forget(self, replica_id) -> None:
+        """The replica's broker is gone: that it had caught up until now holds up the high watermark no longer, unless it
+        is in sync. It is known again once it fetches.
+        """
+        cdef RemoteReplica* replica = self.find(replica_id)
+        if replica != NULL and not replica.is_in_sync:
+            replica.session_cell = NO_SESSION
+            replica.caught_up_ms = replica.asked_ms = LONG_AGO
+
     # ---- what followers say --------------------------------------------------------------------------------------------
 
     cdef int note(self, const FollowerProgress* entry, int network, int64_t high_watermark, int64_t now_ms) except -1:

@@ -359,3 +359,66 @@ def test_entry_of_an_earlier_replica_of_the_slot_is_dropped(host: Make) -> None:
     leader.produce(7)
     leader.fetch(2, 1, incarnation=9)
     assert leader.results() == []
+
+
+# -- brokers that are gone --
+
+
+def now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+def test_follower_that_is_gone_leaves_and_holds_nothing_back(host: Make) -> None:
+    """It was caught up just now, for which the high watermark waits otherwise."""
+    leader = host([ME, 2, 3])
+    leader.fetch(2, 0)
+    leader.fetch(3, 0)
+    leader.produce(7)
+    leader.fetch(2, 1)
+    assert leader.results() == []
+    leader.in_sync.follower_gone(3, now_ms())
+    assert leader.wanted() == [ME, 2]
+    assert leader.results() == [], "the controller has not agreed"
+    leader.asked().pending.resolve(done([ME, 2], 1))
+    assert leader.results() == [(7, 0)]
+    assert not leader.is_asking
+
+
+def test_min_insync_replicas_counts_without_a_follower_that_is_gone(host: Make) -> None:
+    leader = host([ME, 2, 3])
+    leader.document["config"] = {"min.insync.replicas": "3"}
+    leader.tell()
+    leader.produce(7)
+    leader.fetch(2, 1)
+    leader.in_sync.follower_gone(3, now_ms())
+    leader.asked().pending.resolve(done([ME, 2], 1))
+    assert leader.results() == [(7, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)]
+
+
+def test_follower_that_still_fetches_stays(host: Make) -> None:
+    """Its listener cannot be reached from here, but it reaches this broker."""
+    leader = host([ME, 2, 3])
+    cell = leader.times.take_cell(now_ms())
+    leader.fetch(3, 0, cell=cell)
+    closed_ms = now_ms() - 5_000
+    assert leader.in_sync.follower_gone(3, closed_ms) > closed_ms
+    assert not leader.is_asking
+
+
+def test_follower_is_dropped_after_a_change_that_was_under_way(host: Make) -> None:
+    leader = host([ME, 3])
+    leader.fetch(2, 0)
+    assert leader.wanted() == [ME, 3, 2]
+    leader.in_sync.follower_gone(3, now_ms())
+    leader.asked().pending.resolve(done([ME, 3, 2], 1))
+    assert leader.wanted() == [ME, 2]
+
+
+def test_follower_that_is_back_joins_as_any_other(host: Make) -> None:
+    leader = host([ME, 2, 3])
+    leader.in_sync.follower_gone(3, now_ms() - 5_000)
+    leader.asked().pending.resolve(done([ME, 2], 1))
+    leader.fetch(3, 0, cell=leader.times.take_cell(now_ms()))
+    assert leader.wanted() == [ME, 2, 3]
+    leader.asked().pending.resolve(done([ME, 2, 3], 2))
+    assert not leader.is_asking

@@ -1,0 +1,263 @@
+"""A watch over real sockets: what ends a connection, and what is found where it was."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from support.fake_broker import FakeBroker
+from support.peer_loop import PeerLoop
+
+from kbroker.cluster.control_requests import LiveBroker
+from kbroker.ipc.pending import run
+from kbroker.peers.connecting import Connecting
+from kbroker.peers.endpoints import PeerListener
+from kbroker.peers.evidence import HURRIED_ATTEMPTS, Hearing
+from kbroker.peers.link import Link, LinkFailed, Times
+from kbroker.peers.watch import PeerWatches, Watched
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.messages.peer_status import PeerStatusResponse
+
+pytestmark = pytest.mark.unit
+
+LISTENER = PeerListener("PLAINTEXT", "PLAINTEXT")
+ME, OTHER, EPOCH = 1, 2, 70
+
+
+class Peer:
+    """Another broker that can be killed: its listener and its connections end."""
+
+    def __init__(self, **answer: Any) -> None:
+        self.answer = {"broker_id": OTHER, "broker_epoch": EPOCH, "hearing": 0, **answer}
+        self.connections: list[socket.socket] = []
+        self.broker = FakeBroker({ApiKey.PEER_STATUS: self._status})
+        serve = self.broker._serve
+
+        def serving(connection: socket.socket) -> None:
+            self.connections.append(connection)
+            serve(connection)
+
+        self.broker._serve = serving  # type: ignore[method-assign]
+
+    def _status(self, request: Any, state: dict[str, Any]) -> PeerStatusResponse:
+        return PeerStatusResponse(**self.answer)
+
+    def close_connections(self) -> None:
+        while self.connections:
+            with suppress(OSError):  # it has ended already
+                self.connections.pop().shutdown(socket.SHUT_RDWR)
+
+    def kill(self) -> None:
+        self.broker.listener.shutdown(socket.SHUT_RDWR)
+        self.broker.listener.close()
+        self.close_connections()
+
+
+class Watching:
+    """A broker that watches others; the owner of its watches."""
+
+    def __init__(self) -> None:
+        self.loop = PeerLoop()
+        self.ahead_ms = 0
+        self.connecting = Connecting()
+        self.loop.add_reader(self.connecting.fd, self.connecting.run)
+        self.watches = PeerWatches(ME, self._link, LISTENER, self.loop, self.now_ms)
+        self.loop.ticks.append(lambda _: self.watches.tick(self.now_ms()))
+        self.told: list[str] = []
+
+    def now_ms(self) -> int:
+        return self.loop.now_ms() + self.ahead_ms
+
+    def _link(self) -> Link:
+        return Link(self.loop, self.connecting, str(ME), Times(20_000, 20_000), self.now_ms)
+
+    def watch(self, port: int, host: str = "127.0.0.1", *, answers: bool = True) -> None:
+        live = LiveBroker([["PLAINTEXT", host, port, "PLAINTEXT"]], None)
+        self.watches.watch({OTHER: Watched(EPOCH, live, answers)}, self)
+
+    @property
+    def evidence(self) -> Any:
+        return self.watches.evidence(OTHER)
+
+    def gone(self, broker_id: int) -> None:
+        self.told.append(f"{broker_id} gone")
+
+    def reached(self, broker_id: int) -> None:
+        self.told.append(f"{broker_id} reached")
+
+    def wait(self, *told: str) -> None:
+        self.loop.run_until(lambda: self.told == list(told))
+
+    def attempts(self, count: int) -> None:
+        """Let this many attempts end."""
+        evidence = self.evidence
+        until = evidence._attempts + count
+        self.loop.run_until(lambda: evidence._attempts >= until)
+
+    def close(self) -> None:
+        self.watches.close()
+        self.loop.remove_reader(self.connecting.fd)
+        self.loop.close()
+
+
+@pytest.fixture
+def watching() -> Iterator[Watching]:
+    made = Watching()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_broker_that_was_killed_is_gone(watching: Watching, answers: bool) -> None:
+    """Nothing is asked of a Kafka: it is only connected to."""
+    peer = Peer()
+    watching.watch(peer.broker.port, answers=answers)
+    watching.wait("2 reached")
+    assert len(peer.broker.requests) == answers
+    assert (watching.evidence.epoch, watching.evidence.hearing) == (EPOCH, Hearing.HEARS)
+
+    peer.kill()
+
+    watching.wait("2 reached", "2 gone")
+    assert watching.evidence.is_gone
+
+
+def test_connection_that_is_closed_alone_is_made_again(watching: Watching) -> None:
+    """One of its processes has died, or the connection was idle for too long."""
+    peer = Peer()
+    watching.watch(peer.broker.port)
+    watching.wait("2 reached")
+    peer.close_connections()
+    watching.wait("2 reached", "2 reached")
+    peer.kill()
+    watching.wait("2 reached", "2 reached", "2 gone")
+
+
+def test_broker_that_is_back_is_told_once_it_is_reached(watching: Watching) -> None:
+    peer = Peer()
+    port = peer.broker.port
+    watching.watch(port)
+    watching.wait("2 reached")
+    peer.kill()
+    watching.wait("2 reached", "2 gone")
+    back = Peer(broker_epoch=EPOCH + 5)
+    back.broker.listener.close()
+    with socket.create_server(("127.0.0.1", port)) as listener:
+        back.broker.listener = listener
+        threading.Thread(target=back.broker._accept, daemon=True).start()
+        watching.wait("2 reached", "2 gone", "2 reached")
+        assert watching.evidence.epoch == EPOCH + 5
+        back.kill()
+
+
+def no_kafka(listener: socket.socket) -> None:
+    """Another program."""
+
+    def serve() -> None:
+        try:
+            while True:
+                with listener.accept()[0] as connection:
+                    connection.sendall(b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n")
+        except OSError:
+            pass
+
+    threading.Thread(target=serve, daemon=True).start()
+
+
+@pytest.mark.parametrize("what", ["another program", "another broker"])
+def test_something_else_at_its_port_is_no_evidence(
+    watching: Watching, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line says that the session decides."""
+    caplog.set_level(logging.INFO)
+    peer = Peer()
+    port = peer.broker.port
+    watching.watch(port)
+    watching.wait("2 reached")
+    peer.kill()
+    with socket.create_server(("127.0.0.1", port)) as listener:
+        if what == "another program":
+            no_kafka(listener)
+        else:
+            other = Peer(broker_id=9)
+            other.broker.listener.close()
+            other.broker.listener = listener
+            threading.Thread(target=other.broker._accept, daemon=True).start()
+        watching.attempts(HURRIED_ATTEMPTS + 2)
+        assert watching.told == ["2 reached"]
+        listener.shutdown(socket.SHUT_RDWR)
+    lines = [r.getMessage() for r in caplog.records if "its session decides" in r.getMessage()]
+    assert len(lines) == 1
+
+
+def test_address_that_does_not_resolve_is_no_evidence(watching: Watching) -> None:
+    watching.watch(9092, "no.such.host.invalid")
+    watching.attempts(4)
+    assert watching.evidence.hearing is Hearing.UNKNOWN
+    assert watching.told == []
+
+
+def test_listener_that_it_has_no_more_is_no_evidence(watching: Watching) -> None:
+    live = LiveBroker([["OTHER", "127.0.0.1", 1, "PLAINTEXT"]], None)
+    watching.watches.watch({OTHER: Watched(EPOCH, live, True)}, watching)
+    watching.attempts(4)
+    assert watching.evidence.hearing is Hearing.UNKNOWN
+
+
+def test_question_about_another_broker_goes_over_the_connection(watching: Watching) -> None:
+    peer = Peer(hearing=int(Hearing.GONE))
+    watching.watch(peer.broker.port)
+    watching.wait("2 reached")
+    answer = run(watching.watches.ask(OTHER, 3, 33))
+    watching.loop.run_until(lambda: answer.done)
+    assert answer.value is Hearing.GONE
+    assert peer.broker.connections == 1
+    asked = peer.broker.requests[-1]
+    assert (asked.broker_id, asked.about_id, asked.about_epoch) == (ME, 3, 33)
+    peer.kill()
+
+
+def test_broker_that_is_not_connected_cannot_be_asked(watching: Watching) -> None:
+    for broker_id in (OTHER, 9):
+        answer = run(watching.watches.ask(broker_id, 3, 33))
+        assert isinstance(answer.error, LinkFailed)
+
+
+def test_question_that_finds_the_connection_lost_begins_attempts(watching: Watching) -> None:
+    peer = Peer()
+    watching.watch(peer.broker.port)
+    watching.wait("2 reached")
+    peer.kill()
+    answer = run(watching.watches.ask(OTHER, 3, 33))
+    watching.loop.run_until(lambda: answer.done)
+    assert isinstance(answer.error, LinkFailed)
+    watching.wait("2 reached", "2 gone")
+
+
+def test_hearing_that_a_later_version_may_send_is_unknown(watching: Watching) -> None:
+    peer = Peer(hearing=99)
+    watching.watch(peer.broker.port)
+    watching.wait("2 reached")
+    answer = run(watching.watches.ask(OTHER, 3, 33))
+    watching.loop.run_until(lambda: answer.done)
+    assert answer.value is Hearing.UNKNOWN
+    peer.kill()
+
+
+def test_other_registration_is_watched_from_the_start(watching: Watching) -> None:
+    peer, other = Peer(), Peer()
+    watching.watch(peer.broker.port)
+    watching.wait("2 reached")
+    before = watching.evidence
+    watching.watch(other.broker.port)
+    watching.wait("2 reached", "2 reached")
+    assert watching.evidence is not before
+    watching.watches.watch({}, watching)
+    assert watching.evidence is None
+    peer.kill()
+    other.kill()
