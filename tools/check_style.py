@@ -30,7 +30,7 @@ IMPORTED_BY = {
     "zmq": ("kbroker/ipc",),
     "posix_ipc": ("kbroker/ipc/named_memory.py",),
     "numpy": ("kbroker/cli/local", "kbroker/client"),
-    "kazoo": ("kbroker/metastore", "kbroker/client/legacy", "kbroker/adopt"),
+    "kazoo": ("kbroker/metastore", "kbroker/client/zookeeper", "kbroker/legacy", "kbroker/adopt"),
     "puresasl": ("kbroker/metastore",),
     "cryptography": ("kbroker/security",),
     "jwt": ("kbroker/security/sasl",),

@@ -25,6 +25,7 @@ LAYERS = (
     "io",
     "arrow",
     "client",
+    "legacy",
 )
 # The ground floor, which all may import.
 GROUND = {

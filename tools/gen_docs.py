@@ -26,12 +26,6 @@ from kbroker.client.connections.security import SETTINGS as SECURITY_SETTINGS  #
 from kbroker.client.consumer.consumer_settings import (  # noqa: E402
     SETTINGS as CONSUMER_SETTINGS,
 )
-from kbroker.client.legacy.producer_config import (  # noqa: E402
-    SETTINGS as OLD_PRODUCER_SETTINGS,
-)
-from kbroker.client.legacy.zookeeper_consumer.zookeeper_consumer_settings import (  # noqa: E402
-    SETTINGS as ZOOKEEPER_CONSUMER_SETTINGS,
-)
 from kbroker.client.producer.producer_settings import (  # noqa: E402
     SETTINGS as PRODUCER_SETTINGS,
 )
@@ -53,6 +47,12 @@ from kbroker.config.topic_keys import TOPIC_KEYS  # noqa: E402
 from kbroker.errors import ErrorCode  # noqa: E402
 from kbroker.handlers import dispatch  # noqa: E402, F401  all handlers, for what is announced
 from kbroker.handlers.registry import announced  # noqa: E402
+from kbroker.legacy.producer_config import (  # noqa: E402
+    SETTINGS as OLD_PRODUCER_SETTINGS,
+)
+from kbroker.legacy.zookeeper_consumer.zookeeper_consumer_settings import (  # noqa: E402
+    SETTINGS as ZOOKEEPER_CONSUMER_SETTINGS,
+)
 from kbroker.metrics.catalog import API_WIDTH, METRICS  # noqa: E402
 from kbroker.protocol.api import ApiKey  # noqa: E402
 from perf import results_pages  # noqa: E402
@@ -213,9 +213,9 @@ The settings of TLS and SASL are those of Java and of librdkafka:
 _OLD_PRODUCER_HEAD = """\
 # Settings of the producer of Kafka 0.8
 
-<!-- Written by tools/gen_docs.py from kbroker/client/legacy/producer_config.py. -->
+<!-- Written by tools/gen_docs.py from kbroker/legacy/producer_config.py. -->
 
-`kbroker.client.legacy.Producer` takes these ([docs/clients.md](clients.md#the-clients-of-kafka-08)
+`kbroker.legacy.Producer` takes these ([docs/clients.md](clients.md#the-clients-of-kafka-08)
 has examples) as a dictionary under the names below, as keywords with `_` for `.`, or from a file of
 properties (`ProducerConfig.from_file`). Names, defaults and meanings are those of Kafka 0.8.2; some
 of 0.7 are there, too. All have an effect. A setting that is not known is an error that names the
@@ -243,9 +243,9 @@ The settings of TLS and SASL are those of Java and of librdkafka:
 _ZOOKEEPER_CONSUMER_HEAD = """\
 # Settings of the ZooKeeper consumer
 
-<!-- Written by tools/gen_docs.py from kbroker/client/legacy/zookeeper_consumer. -->
+<!-- Written by tools/gen_docs.py from kbroker/legacy/zookeeper_consumer. -->
 
-`kbroker.client.legacy.zookeeper_consumer.ConsumerConfig` takes these
+`kbroker.legacy.zookeeper_consumer.ConsumerConfig` takes these
 ([docs/clients.md](clients.md#groups-by-zookeeper) has examples) as a dictionary under the names
 below, as keywords with `_` for `.`, or from a file in Java's `.properties` format (`from_file`).
 Names, defaults and meanings are those of the consumer of Kafka 0.8.2. A setting that is not known

@@ -88,6 +88,7 @@ _EARLIER = {
     "transaction_admin": "admin.transactions",
     "transactions": "batches.transactions",
 }
+_OF_ZOOKEEPER = {"group_nodes", "registered_brokers", "znodes", "zookeeper_link", "zookeeper_tls"}
 
 
 def __getattr__(name: str) -> Any:
@@ -105,21 +106,39 @@ class _EarlierNames:
     """
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
-        package, _, module = name.rpartition(".")
-        if package != __name__ or module not in _EARLIER:
+        of_here = name.removeprefix(__name__ + ".")
+        if of_here == name or _now(of_here) is None:
             return None
         return type(__spec__)(name, self)  # type: ignore[arg-type]
 
     def create_module(self, spec: Any) -> Any:
         import importlib
+        from functools import partial
 
-        earlier = spec.name.rpartition(".")[2]
-        module = importlib.import_module(f"{__name__}.{_EARLIER[earlier]}")
+        module = importlib.import_module(str(_now(spec.name.removeprefix(__name__ + "."))))
         spec.loader_state = module.__spec__
-        return module
+        if not hasattr(module, "__path__"):
+            return module
+        # Not the package itself: its modules would be found in its folder, and loaded again.
+        stand_in = type(module)(spec.name, module.__doc__)
+        stand_in.__path__ = []
+        stand_in.__getattr__ = partial(getattr, module)  # type: ignore[method-assign]
+        stand_in.__dir__ = partial(dir, module)  # type: ignore[method-assign]
+        return stand_in
 
     def exec_module(self, module: Any) -> None:
-        module.__spec__ = module.__spec__.loader_state  # its own: that of the earlier name is over
+        if module.__name__ != module.__spec__.name:
+            module.__spec__ = module.__spec__.loader_state  # its own again
+
+
+def _now(earlier: str) -> str | None:
+    """Where a module of this package is now, by its earlier name."""
+    if earlier in _EARLIER:
+        return f"{__name__}.{_EARLIER[earlier]}"
+    package, _, rest = earlier.partition(".")
+    if package != "legacy":
+        return None
+    return f"{__name__}.zookeeper.{rest}" if rest in _OF_ZOOKEEPER else f"kbroker.{earlier}"
 
 
 sys.meta_path.append(_EarlierNames())

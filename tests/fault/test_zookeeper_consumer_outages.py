@@ -17,7 +17,7 @@ from kbroker.client import KafkaProducer
 from kbroker.client.admin.topics import NewTopic, create_topics
 from kbroker.client.connections.cluster import Cluster as Client
 from kbroker.client.errors import UnreachableError
-from kbroker.client.legacy.zookeeper_consumer import Consumer
+from kbroker.legacy.zookeeper_consumer import Consumer
 from kbroker.testing import Cluster, wait_until
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]

@@ -24,7 +24,7 @@ from kbroker.client.errors import (
     SettingRefused,
     UnreachableError,
 )
-from kbroker.client.legacy.zookeeper_consumer import (
+from kbroker.legacy.zookeeper_consumer import (
     Blacklist,
     Consumer,
     ConsumerConfig,

@@ -14,8 +14,8 @@ from support.zookeeper import skip_without_zookeeper
 from support.zookeeper_group import Store, opened
 
 from kbroker.client.errors import ClientError
-from kbroker.client.legacy.zookeeper_consumer.group_session import GroupSession
-from kbroker.client.legacy.zookeeper_consumer.topic_filters import Subscription, Whitelist
+from kbroker.legacy.zookeeper_consumer.group_session import GroupSession
+from kbroker.legacy.zookeeper_consumer.topic_filters import Subscription, Whitelist
 from kbroker.testing import wait_until, zookeeper
 
 pytestmark = pytest.mark.integration

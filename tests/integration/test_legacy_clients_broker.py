@@ -10,19 +10,19 @@ import pytest
 from support.secured import PASSWORDS, Site, address_of
 
 from kbroker.client.errors import RejectedError
-from kbroker.client.legacy import (
+from kbroker.errors import ErrorCode
+from kbroker.legacy import (
     CallbackHandler,
     FailedToSendMessage,
     FetchRequestBuilder,
     KeyedMessage,
     MessageSet,
 )
-from kbroker.client.legacy.message_set import Message
-from kbroker.client.legacy.offset_channel import OffsetChannel
-from kbroker.client.legacy.old_producer import Producer
-from kbroker.client.legacy.simple_consumer import SimpleConsumer
-from kbroker.client.legacy.sync_producer import SyncProducer
-from kbroker.errors import ErrorCode
+from kbroker.legacy.message_set import Message
+from kbroker.legacy.offset_channel import OffsetChannel
+from kbroker.legacy.old_producer import Producer
+from kbroker.legacy.simple_consumer import SimpleConsumer
+from kbroker.legacy.sync_producer import SyncProducer
 from kbroker.testing import Broker, wait_until
 
 pytestmark = pytest.mark.integration

@@ -17,7 +17,7 @@ from kbroker.client import KafkaConsumer, KafkaProducer
 from kbroker.client.admin.topics import NewTopic, create_topics
 from kbroker.client.batches.offsets import committed
 from kbroker.client.connections.cluster import Cluster
-from kbroker.client.legacy.offset_pairs import OffsetPairs
+from kbroker.legacy.offset_pairs import OffsetPairs
 from kbroker.testing import Broker
 
 pytestmark = pytest.mark.integration

@@ -10,9 +10,9 @@ from support.zookeeper import skip_without_zookeeper
 from kbroker.client.admin.topics import NewTopic, add_partitions, create_topics
 from kbroker.client.connections.cluster import Cluster as Client
 from kbroker.client.errors import UnreachableError
-from kbroker.client.legacy import FailedToSendMessage, KeyedMessage, Producer
-from kbroker.client.legacy.broker_watch import BrokerWatch
-from kbroker.client.legacy.registered_brokers import NoBrokersRegistered
+from kbroker.client.zookeeper.registered_brokers import NoBrokersRegistered
+from kbroker.legacy import FailedToSendMessage, KeyedMessage, Producer
+from kbroker.legacy.broker_watch import BrokerWatch
 from kbroker.testing import Cluster, wait_until
 from perf.brokers import free_ports
 
@@ -63,6 +63,6 @@ def test_zookeeper_without_brokers_or_none_at_all_is_named(
     with pytest.raises(NoBrokersRegistered, match="elsewhere"):
         watch.addresses(["t"])
     watch.close()
-    monkeypatch.setattr("kbroker.client.legacy.broker_watch.CONNECT_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("kbroker.legacy.broker_watch.CONNECT_TIMEOUT_S", 0.5)
     with pytest.raises(UnreachableError, match="refused"):
         BrokerWatch(f"127.0.0.1:{free_ports(1)[0]}").addresses([])

@@ -15,7 +15,7 @@ from support import certificates
 from support.zookeeper import ZooKeeperServer
 
 from kbroker.cli.kafka import table
-from kbroker.client.legacy import znodes
+from kbroker.client.zookeeper import znodes
 from kbroker.config.loader import BrokerConfig
 from kbroker.metastore.zookeeper_client import LastWarning, acl_of, make_chroot, new_client
 from kbroker.metastore.zookeeper_settings import ZooKeeperSettings, settings_of

@@ -26,7 +26,8 @@ from interop.kafka_servers import Kafka39, Server
 from support.zookeeper import ZooKeeperServer
 
 from kbroker.client.errors import ClientError, RejectedError
-from kbroker.client.legacy import (
+from kbroker.errors import ErrorCode
+from kbroker.legacy import (
     EARLIEST_TIME,
     IN_BROKERS,
     IN_ZOOKEEPER,
@@ -35,11 +36,10 @@ from kbroker.client.legacy import (
     KeyedMessage,
     ProducerData,
 )
-from kbroker.client.legacy.offset_channel import OffsetChannel
-from kbroker.client.legacy.old_producer import Producer
-from kbroker.client.legacy.partitioners import DefaultPartitioner
-from kbroker.client.legacy.simple_consumer import SimpleConsumer
-from kbroker.errors import ErrorCode
+from kbroker.legacy.offset_channel import OffsetChannel
+from kbroker.legacy.old_producer import Producer
+from kbroker.legacy.partitioners import DefaultPartitioner
+from kbroker.legacy.simple_consumer import SimpleConsumer
 from kbroker.testing import Broker, wait_until
 
 pytestmark = [

@@ -13,7 +13,7 @@ import pytest
 from interop.drivers.java import FIRST_TEST_TIMEOUT_S, JVM_OPTIONS, java_missing
 from support.zookeeper import ZooKeeperServer
 
-from kbroker.client.legacy.znodes import Znodes
+from kbroker.client.zookeeper.znodes import Znodes
 from perf.kafka_distribution import kafka_libraries
 
 pytestmark = [

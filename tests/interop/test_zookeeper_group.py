@@ -17,7 +17,7 @@ from kbroker.client import KafkaProducer
 from kbroker.client.admin.topics import NewTopic, create_topics
 from kbroker.client.batches.offsets import committed
 from kbroker.client.connections.cluster import Cluster as Client
-from kbroker.client.legacy.zookeeper_consumer.partition_assignors import ASSIGNORS
+from kbroker.legacy.zookeeper_consumer.partition_assignors import ASSIGNORS
 from kbroker.testing import Cluster, wait_until
 
 pytestmark = BESIDE

@@ -1,5 +1,5 @@
 """Messages of Kafka 0.7 as documents describe them, written and read byte by byte: the oracle of
-``_ext/record/messages_07.pyx``.
+``_ext/legacy/messages_07.pyx``.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from kbroker.client.legacy.zookeeper_consumer import Consumer, KafkaStream, Whitelist
+from kbroker.legacy.zookeeper_consumer import Consumer, KafkaStream, Whitelist
 from kbroker.testing import wait_until
 
 TESTS = Path(__file__).resolve().parents[1]

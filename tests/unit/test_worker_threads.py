@@ -18,14 +18,14 @@ from support.fake_broker import FakeBroker
 from kbroker.client.consumer.lanes import Inbox, Lane, aside
 from kbroker.client.consumer.member_thread import End, MemberThread, Wait
 from kbroker.client.errors import ClientError
-from kbroker.client.legacy import AsyncProducer, EventHandler, KeyedMessage, ProducerClosed
-from kbroker.client.legacy.zookeeper_consumer.chunk_fetcher import ChunkFetcher
-from kbroker.client.legacy.zookeeper_consumer.consumer_connector import ConsumerConnector
-from kbroker.client.legacy.zookeeper_consumer.kafka_stream import KafkaStream, PartitionReading
-from kbroker.client.legacy.zookeeper_consumer.zookeeper_consumer_settings import ConsumerConfig
 from kbroker.client.producer.beside import Beside as ProducerBeside
 from kbroker.client.producer.topic_metadata import TopicMetadata
 from kbroker.errors import InvariantError
+from kbroker.legacy import AsyncProducer, EventHandler, KeyedMessage, ProducerClosed
+from kbroker.legacy.zookeeper_consumer.chunk_fetcher import ChunkFetcher
+from kbroker.legacy.zookeeper_consumer.consumer_connector import ConsumerConnector
+from kbroker.legacy.zookeeper_consumer.kafka_stream import KafkaStream, PartitionReading
+from kbroker.legacy.zookeeper_consumer.zookeeper_consumer_settings import ConsumerConfig
 from kbroker.peers import connecting
 from kbroker.peers.connecting import Connecting
 from kbroker.storage.background import BackgroundDisk

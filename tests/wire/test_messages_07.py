@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.messages_of_07 import compressed, message, read, records_of
 
-from kbroker._ext.record.messages_07 import Region, read_region
+from kbroker._ext.legacy.messages_07 import Region, read_region
 from kbroker.record.compression import GZIP, SNAPPY
 
 pytestmark = pytest.mark.wire

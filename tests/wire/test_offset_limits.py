@@ -15,13 +15,13 @@ from support.produce_link import pool
 
 from kbroker._ext.base.offset_map import OffsetMap
 from kbroker._ext.client.forwarder import Forwarder
-from kbroker._ext.client.old_messages import read_messages
 from kbroker._ext.client.record_reader import RecordReader
+from kbroker._ext.legacy.old_messages import read_messages
 from kbroker._ext.log.batch_cleaner import BatchCleaner
 from kbroker._ext.log.log_scan import DAMAGED, END, find_batch, scan_segment
 from kbroker._ext.record.down_convert import to_message_set
 from kbroker._ext.record.keyed_records import latest_records
-from kbroker.client.legacy import InvalidMessage
+from kbroker.legacy import InvalidMessage
 from kbroker.record.builder import BatchBuilder
 from kbroker.record.compression import GZIP, compress
 from kbroker.storage.cleaning.cleaned_transactions import CleanedTransactions

@@ -144,7 +144,7 @@ def _kafka_tool(name: str) -> object:
     entry = TOOLS.get(name)
     if entry is None:
         return None
-    return getattr(importlib.import_module(f"kbroker.cli.kafka.{entry.module}"), entry.tool)
+    return entry.load()
 
 
 def _check_kafka_tool(name: str, words: list[str]) -> None:

@@ -13,7 +13,7 @@ from kbroker.cli.kafka.zookeeper_writing import change, names_below, read
 if TYPE_CHECKING:
     from kbroker.client.admin.acls import Acl
     from kbroker.client.connections.cluster import Cluster
-    from kbroker.client.legacy.znodes import Znodes
+    from kbroker.client.zookeeper.znodes import Znodes
     from kbroker.metastore.acl_nodes import StoredAcls
     from kbroker.security.acls import AclFilter, Entry, Resource
 

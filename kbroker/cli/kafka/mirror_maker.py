@@ -152,7 +152,7 @@ def _client(found: dict[str, str], rows: Mapping[str, Any]) -> dict[str, Any]:
         if "metadata.broker.list" in settings:
             settings["bootstrap.servers"] = settings["metadata.broker.list"]
         elif "zookeeper.connect" in settings:
-            from kbroker.client.legacy.registered_brokers import registered_brokers
+            from kbroker.client.zookeeper.registered_brokers import registered_brokers
 
             settings["bootstrap.servers"] = ",".join(
                 registered_brokers(settings["zookeeper.connect"])

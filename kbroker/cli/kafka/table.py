@@ -10,20 +10,26 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Entry(NamedTuple):
-    """module: in this package. classes: the names under which ``kafka-run-class`` knows it. tool:
-    what it is called in its module.
+    """module: in this package, or with the whole of its name. classes: the names under which
+    ``kafka-run-class`` knows it. tool: what it is called in its module.
     """
 
     module: str
     classes: tuple[str, ...] = ()
     tool: str = "TOOL"
 
+    def load(self) -> Any:
+        """The tool, which has ``main``."""
+        name = self.module if "." in self.module else f"kbroker.cli.kafka.{self.module}"
+        return getattr(importlib.import_module(name), self.tool)
+
 
 _TOOLS = "org.apache.kafka.tools."
+_OF_0_8 = "kbroker.legacy.commands."
 TOOLS = {
     "kafka-acls": Entry("acls", (_TOOLS + "AclCommand", "kafka.admin.AclCommand")),
     "kafka-broker-api-versions": Entry(
@@ -45,7 +51,7 @@ TOOLS = {
         (_TOOLS + "consumer.group.ConsumerGroupCommand", "kafka.admin.ConsumerGroupCommand"),
     ),
     "kafka-consumer-offset-checker": Entry(
-        "offset_checker", ("kafka.tools.ConsumerOffsetChecker",)
+        _OF_0_8 + "offset_checker", ("kafka.tools.ConsumerOffsetChecker",)
     ),
     "kafka-consumer-perf-test": Entry(
         "consumer_performance",
@@ -71,7 +77,8 @@ TOOLS = {
     "kafka-log-dirs": Entry("log_dirs", (_TOOLS + "LogDirsCommand",)),
     "kafka-mirror-maker": Entry("mirror_maker", ("kafka.tools.MirrorMaker",)),
     "kafka-preferred-replica-election": Entry(
-        "preferred_replica_election", ("kafka.admin.PreferredReplicaLeaderElectionCommand",)
+        _OF_0_8 + "preferred_replica_election",
+        ("kafka.admin.PreferredReplicaLeaderElectionCommand",),
     ),
     "kafka-producer-perf-test": Entry(
         "producer_performance",
@@ -85,12 +92,14 @@ TOOLS = {
         "replica_verification",
         (_TOOLS + "ReplicaVerificationTool", "kafka.tools.ReplicaVerificationTool"),
     ),
-    "kafka-replay-log-producer": Entry("replay_log_producer", ("kafka.tools.ReplayLogProducer",)),
+    "kafka-replay-log-producer": Entry(
+        _OF_0_8 + "replay_log_producer", ("kafka.tools.ReplayLogProducer",)
+    ),
     "kafka-run-class": Entry("run_class", (), "SCRIPT"),
     "kafka-server-start": Entry("server_start", ("kafka.Kafka",), "SCRIPT"),
     "kafka-server-stop": Entry("server_stop", (), "SCRIPT"),
     "kafka-simple-consumer-shell": Entry(
-        "simple_consumer_shell", ("kafka.tools.SimpleConsumerShell",)
+        _OF_0_8 + "simple_consumer_shell", ("kafka.tools.SimpleConsumerShell",)
     ),
     "kafka-storage": Entry("storage", ("kafka.tools.StorageTool",)),
     "kafka-streams-application-reset": Entry(
@@ -129,6 +138,5 @@ def main(arguments: Sequence[str] | None = None, name: str | None = None) -> int
     if entry is None:
         print(f"{called}: no such tool; there are {', '.join(TOOLS)}", file=sys.stderr)
         return 1
-    module = importlib.import_module(f"kbroker.cli.kafka.{entry.module}")
-    code: int = getattr(module, entry.tool).main(words)
+    code: int = entry.load().main(words)
     return code

@@ -11,7 +11,7 @@ from kbroker.cli.kafka.running import Failed, connected, properties_of
 
 if TYPE_CHECKING:
     from kbroker.client.connections.cluster import Cluster
-    from kbroker.client.legacy.zookeeper_tls import ZooKeeperTls
+    from kbroker.client.zookeeper.zookeeper_tls import ZooKeeperTls
 
 ZOOKEEPER = valued(
     "zookeeper",
@@ -29,7 +29,7 @@ ZOOKEEPER_TLS = valued(
 
 def registered(given: Given) -> str:
     """The brokers of ``--zookeeper``, as bootstrap servers. Raises Failed, ClientError."""
-    from kbroker.client.legacy.registered_brokers import registered_brokers
+    from kbroker.client.zookeeper.registered_brokers import registered_brokers
 
     return ",".join(registered_brokers(given.one("zookeeper"), tls=tls_given(given)))
 
@@ -47,7 +47,7 @@ def tls_of(settings: Mapping[str, str], where: str) -> ZooKeeperTls | None:
     Failed, also for settings of TLS that do not say whether it is on.
     """
     from kbroker.client.errors import SettingRefused
-    from kbroker.client.legacy.zookeeper_tls import ENABLE, PREFIX, ZooKeeperTls
+    from kbroker.client.zookeeper.zookeeper_tls import ENABLE, PREFIX, ZooKeeperTls
 
     enabled = settings.get(ENABLE, "").strip().lower()
     if enabled == "false" or not any(name.startswith(PREFIX) for name in settings):

@@ -13,7 +13,7 @@ from kbroker.cli.kafka.running import Failed
 from kbroker.cli.kafka.zookeeper_writing import change, names_below, read, shown
 
 if TYPE_CHECKING:
-    from kbroker.client.legacy.znodes import Znodes
+    from kbroker.client.zookeeper.znodes import Znodes
 
 # In 2.7's order; addresses are of 2.8.
 TYPES = ("topics", "clients", "users", "brokers", "ips")

@@ -12,8 +12,8 @@ from kbroker.cli.kafka.scripts import Script
 from kbroker.cli.kafka.zookeeper import tls_of
 
 if TYPE_CHECKING:
-    from kbroker.client.legacy.znodes import Znodes
-    from kbroker.client.legacy.zookeeper_tls import ZooKeeperTls
+    from kbroker.client.zookeeper.znodes import Znodes
+    from kbroker.client.zookeeper.zookeeper_tls import ZooKeeperTls
 
 _TLS = "-zk-tls-config-file"
 Flags = dict[str, str | bool]
@@ -30,7 +30,7 @@ stat path"""
 
 
 def _run(words: list[str]) -> int:
-    from kbroker.client.legacy.znodes import Znodes
+    from kbroker.client.zookeeper.znodes import Znodes
 
     words, tls = _tls(words)
     if not words:
@@ -76,7 +76,7 @@ def _ask(nodes: Znodes) -> int:
 
 def _do(nodes: Znodes, words: list[str]) -> int:
     """One command; the exit code."""
-    from kbroker.client.legacy.znodes import ZnodeError
+    from kbroker.client.zookeeper.znodes import ZnodeError
 
     command = _COMMANDS.get(words[0])
     if command is None:

@@ -14,8 +14,8 @@ from kbroker.cli.kafka.running import Failed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kbroker.client.legacy.znodes import Put, Znodes
-    from kbroker.client.legacy.zookeeper_tls import ZooKeeperTls
+    from kbroker.client.zookeeper.znodes import Put, Znodes
+    from kbroker.client.zookeeper.zookeeper_tls import ZooKeeperTls
 
 # How often a change is tried that others come in between of, and the pause.
 _ATTEMPTS, _PAUSE_S = 11, 0.1
@@ -25,7 +25,7 @@ _ATTEMPTS, _PAUSE_S = 11, 0.1
 def opened(connect: str, tls: ZooKeeperTls | None) -> Iterator[Znodes]:
     """A session with ZooKeeper. Raises Failed, ClientError."""
     from kbroker.client.errors import SettingRefused
-    from kbroker.client.legacy.znodes import Znodes
+    from kbroker.client.zookeeper.znodes import Znodes
 
     try:
         nodes = Znodes(connect, tls)
@@ -46,7 +46,7 @@ def acl_for(nodes: Znodes) -> Callable[[str], Any]:
 
 def read(nodes: Znodes, path: str) -> tuple[bytes, int] | None:
     """What is in a node, and its version; None if there is none."""
-    from kbroker.client.legacy.znodes import ZnodeError
+    from kbroker.client.zookeeper.znodes import ZnodeError
 
     try:
         data, stat = nodes.get(path)
@@ -59,7 +59,7 @@ def read(nodes: Znodes, path: str) -> tuple[bytes, int] | None:
 
 def names_below(nodes: Znodes, path: str) -> list[str]:
     """The names below a node; none if there is no such node."""
-    from kbroker.client.legacy.znodes import ZnodeError
+    from kbroker.client.zookeeper.znodes import ZnodeError
 
     try:
         return nodes.children(path)[0]
@@ -80,7 +80,7 @@ def change(
     changed: what is to be in the node, None for no node, by what is in it now; it is called again
     if another client has written meanwhile. notice: the path, without its number, and the content.
     """
-    from kbroker.client.legacy.znodes import NO_NODE, Put, ZnodeChanged
+    from kbroker.client.zookeeper.znodes import NO_NODE, Put, ZnodeChanged
 
     acl_of = acl_for(nodes)
     for parent in (path.rpartition("/")[0], notice[0].rpartition("/")[0]):

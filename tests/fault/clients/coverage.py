@@ -17,20 +17,20 @@ from kbroker.client.batches.fetch import RangeFetch
 from kbroker.client.batches.produce import BatchProducer
 from kbroker.client.batches.topic_reader import TopicReader
 from kbroker.client.consumer.consumer_settings import SETTINGS as CONSUMER_SETTINGS
-from kbroker.client.legacy import (
+from kbroker.client.producer.producer_settings import SETTINGS as PRODUCER_SETTINGS
+from kbroker.client.settings.client_settings import Setting
+from kbroker.legacy import (
     AsyncProducer,
     OffsetChannel,
     Producer,
     SimpleConsumer,
     SyncProducer,
 )
-from kbroker.client.legacy.producer_config import SETTINGS as OLD_PRODUCER_SETTINGS
-from kbroker.client.legacy.zookeeper_consumer.consumer_connector import ConsumerConnector
-from kbroker.client.legacy.zookeeper_consumer.zookeeper_consumer_settings import (
+from kbroker.legacy.producer_config import SETTINGS as OLD_PRODUCER_SETTINGS
+from kbroker.legacy.zookeeper_consumer.consumer_connector import ConsumerConnector
+from kbroker.legacy.zookeeper_consumer.zookeeper_consumer_settings import (
     SETTINGS as ZOOKEEPER_CONSUMER_SETTINGS,
 )
-from kbroker.client.producer.producer_settings import SETTINGS as PRODUCER_SETTINGS
-from kbroker.client.settings.client_settings import Setting
 
 CLASSES: tuple[type, ...] = (
     KafkaProducer,

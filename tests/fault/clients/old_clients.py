@@ -11,7 +11,7 @@ from fault.clients.readers import COMMIT_EVERY_S, POLL_S
 from fault.clients.writers import CLOSE_S, PAUSE_S, Row, Writer
 
 from kbroker.client.errors import ClientError
-from kbroker.client.legacy import (
+from kbroker.legacy import (
     EARLIEST_TIME,
     LATEST_TIME,
     DefaultEventHandler,
@@ -21,10 +21,10 @@ from kbroker.client.legacy import (
     Producer,
     SimpleConsumer,
 )
-from kbroker.client.legacy.dispatcher import Dispatcher
-from kbroker.client.legacy.encoders import EncoderOf
-from kbroker.client.legacy.zookeeper_consumer import Consumer
-from kbroker.client.legacy.zookeeper_consumer.consumer_errors import ConsumerTimeout
+from kbroker.legacy.dispatcher import Dispatcher
+from kbroker.legacy.encoders import EncoderOf
+from kbroker.legacy.zookeeper_consumer import Consumer
+from kbroker.legacy.zookeeper_consumer.consumer_errors import ConsumerTimeout
 
 if TYPE_CHECKING:
     from fault.clients.program import Program

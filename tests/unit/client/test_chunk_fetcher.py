@@ -12,15 +12,15 @@ from support.pace import hold
 
 from kbroker._ext.record.record_cursor import end_offset
 from kbroker.client.errors import ClientError, OffsetOutOfRange, RejectedError, UnreadableRecord
-from kbroker.client.legacy.zookeeper_consumer import chunk_fetcher
-from kbroker.client.legacy.zookeeper_consumer.chunk_fetcher import ChunkFetcher
-from kbroker.client.legacy.zookeeper_consumer.consumer_errors import (
+from kbroker.errors import ErrorCode
+from kbroker.legacy.zookeeper_consumer import chunk_fetcher
+from kbroker.legacy.zookeeper_consumer.chunk_fetcher import ChunkFetcher
+from kbroker.legacy.zookeeper_consumer.consumer_errors import (
     ConsumerTimeout,
     NoInitialOffset,
 )
-from kbroker.client.legacy.zookeeper_consumer.kafka_stream import KafkaStream, PartitionReading
-from kbroker.client.legacy.zookeeper_consumer.zookeeper_consumer_settings import ConsumerConfig
-from kbroker.errors import ErrorCode
+from kbroker.legacy.zookeeper_consumer.kafka_stream import KafkaStream, PartitionReading
+from kbroker.legacy.zookeeper_consumer.zookeeper_consumer_settings import ConsumerConfig
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.fetch import FetchResponse
 from kbroker.protocol.messages.list_offsets import EARLIEST, ListOffsetsResponse

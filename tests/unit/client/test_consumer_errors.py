@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from kbroker.client.legacy.zookeeper_consumer.consumer_errors import (
+from kbroker.legacy.zookeeper_consumer.consumer_errors import (
     ConsumerTimeout,
     GroupDisagrees,
     NoInitialOffset,

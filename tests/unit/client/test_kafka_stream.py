@@ -8,9 +8,9 @@ import pytest
 from support.message_sets import OldMessage, set_bytes, wrapper_bytes
 
 from kbroker.client.errors import DeserializationFailed, RejectedError, UnreadableRecord
-from kbroker.client.legacy.zookeeper_consumer import kafka_stream
-from kbroker.client.legacy.zookeeper_consumer.consumer_errors import ConsumerTimeout
-from kbroker.client.legacy.zookeeper_consumer.kafka_stream import (
+from kbroker.legacy.zookeeper_consumer import kafka_stream
+from kbroker.legacy.zookeeper_consumer.consumer_errors import ConsumerTimeout
+from kbroker.legacy.zookeeper_consumer.kafka_stream import (
     Chunk,
     DefaultDecoder,
     KafkaStream,

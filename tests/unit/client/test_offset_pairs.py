@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.client.legacy.offset_pairs import OffsetPairs, pair
+from kbroker.legacy.offset_pairs import OffsetPairs, pair
 
 pytestmark = pytest.mark.unit
 

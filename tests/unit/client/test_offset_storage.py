@@ -11,9 +11,9 @@ from support.fake_broker import FakeBroker
 
 from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.errors import ClientError, RejectedError, UnreachableError
-from kbroker.client.legacy.zookeeper_consumer.offset_storage import OffsetStorage
-from kbroker.client.legacy.zookeeper_consumer.zookeeper_consumer_settings import ConsumerConfig
 from kbroker.errors import ErrorCode
+from kbroker.legacy.zookeeper_consumer.offset_storage import OffsetStorage
+from kbroker.legacy.zookeeper_consumer.zookeeper_consumer_settings import ConsumerConfig
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.find_coordinator import FindCoordinatorResponse
 from kbroker.protocol.messages.offset_commit import OffsetCommitResponse

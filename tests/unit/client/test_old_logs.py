@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from support.messages_of_07 import compressed, message, records_of
 
-from kbroker.client.legacy import old_logs
-from kbroker.client.legacy.old_logs import Bad, Limits, OldLog, OldLogError, partitions_in
+from kbroker.legacy import old_logs
+from kbroker.legacy.old_logs import Bad, Limits, OldLog, OldLogError, partitions_in
 
 pytestmark = pytest.mark.unit
 

@@ -6,7 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from kbroker.client.legacy.old_nodes import (
+from kbroker.client.zookeeper.znodes import ZnodeError, Znodes
+from kbroker.legacy.old_nodes import (
     GroupOffset,
     Layout,
     address_of,
@@ -14,7 +15,6 @@ from kbroker.client.legacy.old_nodes import (
     read_group_offsets,
     read_layout,
 )
-from kbroker.client.legacy.znodes import ZnodeError, Znodes
 
 pytestmark = pytest.mark.unit
 

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from kbroker.client.legacy.zookeeper_consumer.consumer_errors import GroupDisagrees
-from kbroker.client.legacy.zookeeper_consumer.partition_assignors import (
+from kbroker.legacy.zookeeper_consumer.consumer_errors import GroupDisagrees
+from kbroker.legacy.zookeeper_consumer.partition_assignors import (
     ASSIGNORS,
     java_hash,
     range_assignment,

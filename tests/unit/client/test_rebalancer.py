@@ -10,15 +10,15 @@ import pytest
 
 from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.errors import RejectedError, UnreachableError
-from kbroker.client.legacy.zookeeper_consumer.consumer_errors import (
+from kbroker.legacy.zookeeper_consumer.consumer_errors import (
     ConsumerTimeout,
     RebalanceFailed,
 )
-from kbroker.client.legacy.zookeeper_consumer.group_session import Seen
-from kbroker.client.legacy.zookeeper_consumer.kafka_stream import KafkaStream
-from kbroker.client.legacy.zookeeper_consumer.rebalancer import Rebalancer
-from kbroker.client.legacy.zookeeper_consumer.topic_filters import Subscription, Whitelist
-from kbroker.client.legacy.zookeeper_consumer.zookeeper_consumer_settings import ConsumerConfig
+from kbroker.legacy.zookeeper_consumer.group_session import Seen
+from kbroker.legacy.zookeeper_consumer.kafka_stream import KafkaStream
+from kbroker.legacy.zookeeper_consumer.rebalancer import Rebalancer
+from kbroker.legacy.zookeeper_consumer.topic_filters import Subscription, Whitelist
+from kbroker.legacy.zookeeper_consumer.zookeeper_consumer_settings import ConsumerConfig
 from kbroker.testing import wait_until
 
 pytestmark = pytest.mark.unit

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from kbroker.client.legacy.registered_brokers import address_of
+from kbroker.client.zookeeper.registered_brokers import address_of
 
 pytestmark = pytest.mark.unit
 

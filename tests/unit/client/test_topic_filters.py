@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kbroker.client.errors import SettingRefused
-from kbroker.client.legacy.zookeeper_consumer.topic_filters import (
+from kbroker.legacy.zookeeper_consumer.topic_filters import (
     Blacklist,
     Subscription,
     Whitelist,

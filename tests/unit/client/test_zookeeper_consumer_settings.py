@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kbroker.client.errors import SettingRefused
-from kbroker.client.legacy.zookeeper_consumer.zookeeper_consumer_settings import (
+from kbroker.legacy.zookeeper_consumer.zookeeper_consumer_settings import (
     SETTINGS,
     ConsumerConfig,
 )

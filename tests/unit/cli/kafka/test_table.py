@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import subprocess
 import sys
@@ -38,7 +37,7 @@ def test_every_tool_has_a_row_on_its_page():
 
 def tool_of(name: str):
     entry = table.TOOLS[name]
-    return getattr(importlib.import_module(f"kbroker.cli.kafka.{entry.module}"), entry.tool)
+    return entry.load()
 
 
 def names_of(kind: type) -> list[str]:

@@ -9,7 +9,7 @@ from kbroker.cli.kafka.running import Failed
 from kbroker.cli.kafka.zookeeper import tls_of
 from kbroker.cli.kafka.zookeeper_configs import WARNING
 from kbroker.client.errors import UnreachableError
-from kbroker.client.legacy import znodes
+from kbroker.client.zookeeper import znodes
 
 pytestmark = pytest.mark.unit
 

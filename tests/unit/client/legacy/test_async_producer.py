@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kbroker.client.errors import SettingRefused
-from kbroker.client.legacy import (
+from kbroker.legacy import (
     AsyncProducer,
     CallbackHandler,
     EventHandler,
@@ -17,9 +17,9 @@ from kbroker.client.legacy import (
     ProducerClosed,
     QueueFull,
 )
-from kbroker.client.legacy.async_producer import EventQueue
-from kbroker.client.legacy.old_producer import Producer
-from kbroker.client.legacy.producer_config import ProducerConfig
+from kbroker.legacy.async_producer import EventQueue
+from kbroker.legacy.old_producer import Producer
+from kbroker.legacy.producer_config import ProducerConfig
 from kbroker.testing import wait_until
 
 pytestmark = pytest.mark.unit

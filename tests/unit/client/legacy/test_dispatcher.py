@@ -10,20 +10,20 @@ import pytest
 from support.fake_broker import FakeBroker
 
 from kbroker.client.errors import SerializationFailed, UnreachableError
-from kbroker.client.legacy import (
+from kbroker.errors import ErrorCode
+from kbroker.legacy import (
     EventHandler,
     FailedToSendMessage,
     KeyedMessage,
     MessageSet,
     ProducerClosed,
 )
-from kbroker.client.legacy.cluster_view import ClusterView
-from kbroker.client.legacy.dispatcher import Dispatcher
-from kbroker.client.legacy.keyed_message import Outgoing
-from kbroker.client.legacy.message_set import Message
-from kbroker.client.legacy.old_producer import Producer
-from kbroker.client.legacy.producer_config import ProducerConfig
-from kbroker.errors import ErrorCode
+from kbroker.legacy.cluster_view import ClusterView
+from kbroker.legacy.dispatcher import Dispatcher
+from kbroker.legacy.keyed_message import Outgoing
+from kbroker.legacy.message_set import Message
+from kbroker.legacy.old_producer import Producer
+from kbroker.legacy.producer_config import ProducerConfig
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.metadata import MetadataResponse
 from kbroker.protocol.messages.produce import ProduceResponse

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kbroker.client.errors import SettingRefused
-from kbroker.client.legacy import (
+from kbroker.legacy import (
     DefaultEncoder,
     DefaultPartitioner,
     IntegerEncoder,
@@ -17,9 +17,9 @@ from kbroker.client.legacy import (
     RoundRobinPartitioner,
     StringEncoder,
 )
-from kbroker.client.legacy.encoders import EncoderOf
-from kbroker.client.legacy.keyed_message import flattened
-from kbroker.client.legacy.partitioners import java_abs, java_hash, partition_function
+from kbroker.legacy.encoders import EncoderOf
+from kbroker.legacy.keyed_message import flattened
+from kbroker.legacy.partitioners import java_abs, java_hash, partition_function
 
 pytestmark = pytest.mark.unit
 

@@ -7,9 +7,10 @@ import socket
 import pytest
 from support.fake_broker import FakeBroker
 
-import kbroker.client.legacy as legacy
+import kbroker.legacy as legacy
 from kbroker.client.errors import ConnectionLost, RejectedError, SettingRefused, Timeout
-from kbroker.client.legacy import (
+from kbroker.errors import ErrorCode
+from kbroker.legacy import (
     ConsumerMetadataRequest,
     FetchRequest,
     FetchRequestBuilder,
@@ -18,16 +19,15 @@ from kbroker.client.legacy import (
     SyncProducer,
     TopicMetadataRequest,
 )
-from kbroker.client.legacy.channel import VERSIONS
-from kbroker.client.legacy.fetching import FetchResponse, FetchResponsePartition, merged
-from kbroker.client.legacy.offset_channel import OffsetChannel
-from kbroker.client.legacy.offset_requests import (
+from kbroker.legacy.channel import VERSIONS
+from kbroker.legacy.fetching import FetchResponse, FetchResponsePartition, merged
+from kbroker.legacy.offset_channel import OffsetChannel
+from kbroker.legacy.offset_requests import (
     OffsetCommitRequest,
     OffsetFetchRequest,
     OffsetRequest,
 )
-from kbroker.client.legacy.simple_consumer import SimpleConsumer
-from kbroker.errors import ErrorCode
+from kbroker.legacy.simple_consumer import SimpleConsumer
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.fetch import FetchResponse as FetchMessage
 from kbroker.protocol.messages.find_coordinator import FindCoordinatorResponse

@@ -10,9 +10,9 @@ import struct
 import pytest
 from support.message_sets import OldMessage, message_bytes, messages_in, set_bytes, wrapper_bytes
 
-from kbroker._ext.client import old_messages
-from kbroker._ext.client.old_messages import encode_message_set, read_messages
-from kbroker.client.legacy import InvalidMessage, Message, MessageAndOffset, MessageSet
+from kbroker._ext.legacy import old_messages
+from kbroker._ext.legacy.old_messages import encode_message_set, read_messages
+from kbroker.legacy import InvalidMessage, Message, MessageAndOffset, MessageSet
 from kbroker.record.compression import GZIP, LZ4, SNAPPY, ZSTD
 
 pytestmark = pytest.mark.unit
@@ -150,7 +150,7 @@ def test_entries_are_read_piece_by_piece(monkeypatch):
     rest, end = read_messages(data, position)
 
     assert (len(found), len(rest), end) == (2, len(ROWS) - 2, len(data))
-    monkeypatch.setattr("kbroker.client.legacy.message_set._ENTRIES", 1)
+    monkeypatch.setattr("kbroker.legacy.message_set._ENTRIES", 1)
     assert len(MessageSet(data)) == len(ROWS)
     with pytest.raises(IndexError):
         read_messages(data, -1)

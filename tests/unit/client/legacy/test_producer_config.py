@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kbroker.client.errors import SettingRefused
-from kbroker.client.legacy import (
+from kbroker.legacy import (
     ByteArrayPartitioner,
     CallbackHandler,
     DefaultEncoder,
@@ -15,7 +15,7 @@ from kbroker.client.legacy import (
     RoundRobinPartitioner,
     StringEncoder,
 )
-from kbroker.client.legacy.producer_config import SETTINGS
+from kbroker.legacy.producer_config import SETTINGS
 
 pytestmark = pytest.mark.unit
 
@@ -137,7 +137,7 @@ def test_classes_are_given_by_javas_name_by_a_path_by_a_class_or_as_objects():
         serializer_class="kafka.serializer.StringEncoder",
         key_serializer_class=LongEncoder,
         partitioner_class="kafka.producer.ByteArrayPartitioner",
-        callback_handler="kbroker.client.legacy.event_handlers.CallbackHandler",
+        callback_handler="kbroker.legacy.event_handlers.CallbackHandler",
         serializer_encoding="UTF-16BE",
     )
 

@@ -1,0 +1,1 @@
+"""What a cluster has in ZooKeeper, for tools that take ``--zookeeper``: brokers, groups, nodes."""
