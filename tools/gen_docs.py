@@ -155,10 +155,9 @@ intervals is forgotten.
 
 ## Health
 
-`/livez`, `/readyz` and `/healthz` are 200 if all is well, else 503; `?verbose` lists the checks.
-`/livez`: the supervisor lives. `/readyz`: also, every process serves, for which it needs the
-cluster's metadata, and a log directory is online. `/healthz`: also, ZooKeeper is connected.
-`/health` has the processes as JSON.
+`/livez`, `/readyz`, `/readyz?for=writes` and `/healthz` are 200 if all is well with this broker, else
+503; `?verbose` lists the checks. `/health` says as JSON what is wrong. [health.md](health.md) has what
+fails which, and how `kbroker health` and `kbroker doctor` speak of the cluster.
 
 ## This broker's own
 

@@ -35,7 +35,7 @@ RULES = (
     Rule(
         "KafkaProcessDown",
         "kbroker_process_up == 0",
-        "1m",
+        "10s",
         "warning",
         "{{ $labels.process }} of {{ $labels.instance }} does not serve. The supervisor restarts "
         "it; the log says why it ended.",
@@ -87,6 +87,45 @@ RULES = (
         "critical",
         "{{ $value }} log directories of {{ $labels.instance }} are offline, after a write or a "
         "sync has failed. Check the disk, then restart the broker.",
+    ),
+    Rule(
+        "KafkaWritesRejected",
+        "kbroker_log_dir_rejects_writes > 0",
+        "0m",
+        "critical",
+        "{{ $labels.path }} of {{ $labels.instance }} is full: writes are rejected until there is "
+        "room. Lower retention.ms or retention.bytes of large topics, or enlarge the disk.",
+    ),
+    Rule(
+        "KafkaDiskAlmostFull",
+        "kbroker_log_dir_avail_bytes / kbroker_log_dir_size_bytes < 0.05",
+        "1m",
+        "critical",
+        "{{ $labels.path }} of {{ $labels.instance }} has {{ $value | humanizePercentage }} free. "
+        "Writes are rejected when it is full: lower retention, or enlarge the disk.",
+    ),
+    Rule(
+        "KafkaDiskLow",
+        "kbroker_log_dir_avail_bytes / kbroker_log_dir_size_bytes < 0.15",
+        "5m",
+        "warning",
+        "{{ $labels.path }} of {{ $labels.instance }} has {{ $value | humanizePercentage }} free. "
+        "Lower retention.ms or retention.bytes of large topics, or enlarge the disk.",
+    ),
+    Rule(
+        "KafkaBrokerMissing",
+        "kbroker_brokers_missing > 0",
+        "10s",
+        "critical",
+        "{{ $value }} brokers that have replicas are not registered. kbroker doctor names them, "
+        "and what their absence costs.",
+    ),
+    Rule(
+        "KafkaNotHealthy",
+        "kbroker_healthy == 0",
+        "10s",
+        "critical",
+        "/healthz of {{ $labels.instance }} is 503; /healthz?verbose and kbroker health say why.",
     ),
     Rule(
         "KafkaDamagedSegments",
@@ -241,6 +280,9 @@ DASHBOARDS: dict[str, tuple[Panel, ...]] = {
                                             "{{process}} {{instance}}"),)),
         Panel("File descriptors", "none", (("kbroker_process_open_fds",
                                             "{{process}} {{instance}}"),)),
+        Panel("Free on disk", "percentunit", ((
+            "kbroker_log_dir_avail_bytes / kbroker_log_dir_size_bytes",
+            "{{path}} {{instance}}"),)),
         Panel("Disk", "Bps", (
             ("irate(kafka_server_kafkaserver_linux_disk_read_bytes[$__rate_interval])",
              "read {{instance}}"),

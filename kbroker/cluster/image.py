@@ -17,6 +17,7 @@ from kbroker.ipc.documents import DocumentError
 from kbroker.types import BrokerId, SlotId
 
 NO_SLOT = SlotId(-1)
+MISSING = "missing brokers"  # in ``ClusterImage.derived``
 # BOUND: topics whose deletion time is remembered.
 GONE_MAX = 1000
 
@@ -34,6 +35,13 @@ class BrokerImage(NamedTuple):
     broker_id: BrokerId
     endpoints: tuple[Endpoint, ...]
     rack: str | None
+
+
+class DepartedBroker(NamedTuple):
+    """A broker that is no longer registered, as it last was. since_ms: of the wall clock."""
+
+    broker: BrokerImage
+    since_ms: int
 
 
 class PartitionImage(NamedTuple):
@@ -65,6 +73,8 @@ class ClusterImage:
         self.cluster_id = ""
         self.controller_id = -1
         self.brokers: dict[BrokerId, BrokerImage] = {}
+        # Those that this process has seen leave. BOUND: by the brokers that there have been.
+        self.departed: dict[BrokerId, DepartedBroker] = {}
         self.topics: dict[str, TopicImage] = {}
         self.topics_by_id: dict[bytes, TopicImage] = {}
         self.broker_config: dict[str, dict[str, str]] = {}  # "default" or a broker id
@@ -90,6 +100,7 @@ class ClusterImage:
             for name, document in documents.items()
         }
         self.derived = {}  # not cleared: a response for the old image may be in progress
+        before = dict(self.brokers) if "brokers" in delta else {}
         if delta.get("snapshot"):
             self.brokers.clear()
             self.broker_config.clear()
@@ -110,6 +121,7 @@ class ClusterImage:
             else:
                 endpoints = tuple(Endpoint(*endpoint) for endpoint in broker["endpoints"])
                 self.brokers[broker_id] = BrokerImage(broker_id, endpoints, broker["rack"])
+        self._note_departed(before)
         if "features" in delta:
             self.features = Finalized(delta["features"]["levels"], delta["features"]["epoch"])
         self.broker_config.update(delta.get("broker_config", {}))
@@ -157,6 +169,26 @@ class ClusterImage:
         """The replicas of brokers that are not live, and in log directories that have failed."""
         offline, live = partition.offline, self.brokers
         return [b for b in partition.replicas if b not in live or b in offline]
+
+    def _note_departed(self, before: dict[BrokerId, BrokerImage]) -> None:
+        for broker_id in self.brokers:
+            self.departed.pop(broker_id, None)
+        now_ms = int(time.time() * 1000)
+        for broker_id in before.keys() - self.brokers.keys():
+            self.departed[broker_id] = DepartedBroker(before[broker_id], now_ms)
+
+    def missing(self) -> list[BrokerId]:
+        """The brokers that have replicas but are not registered, in order."""
+        if MISSING not in self.derived:
+            assigned = {
+                broker_id
+                for topic in self.topics.values()
+                for partition in topic.partitions
+                for broker_id in partition.replicas
+            }
+            self.derived[MISSING] = sorted(assigned - self.brokers.keys())
+        found: list[BrokerId] = self.derived[MISSING]
+        return found
 
     def _note_gone(self, names: Iterable[str]) -> None:
         for name in names:

@@ -1,10 +1,15 @@
-"""DescribeCluster (60): versions 0 to 2. There are no fenced brokers and no KRaft controllers."""
+"""DescribeCluster (60): versions 0 to 2. There are no KRaft controllers.
+
+Fenced is a broker that has replicas but is not registered: with the address that it had last, if
+this process has seen it leave.
+"""
 
 from __future__ import annotations
 
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
+from kbroker.handlers.support.broker_health import health_document
 from kbroker.handlers.support.requirements import each
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.describe_cluster import (
@@ -12,6 +17,7 @@ from kbroker.protocol.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 from kbroker.security.operations import AclOperation, Kind
+from kbroker.types import BrokerId
 
 BROKERS, CONTROLLERS = 1, 2  # kinds of endpoint
 
@@ -57,6 +63,27 @@ async def handle_describe_cluster(
             if (endpoint := ctx.endpoint(broker)) is not None
         ],
     )
+    if request.include_fenced_brokers:
+        response.brokers += [_missing(ctx, broker_id) for broker_id in ctx.image.missing()]
+    if request.include_health:
+        response.health = await health_document(ctx)
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = ctx.cluster_operations()
     return response
+
+
+def _missing(
+    ctx: RequestContext, broker_id: BrokerId
+) -> DescribeClusterResponse.DescribeClusterBroker:
+    """A broker that is not registered. Nobody knows its address: an empty host, and port -1."""
+    entry = DescribeClusterResponse.DescribeClusterBroker(
+        broker_id=broker_id, host="", port=-1, is_fenced=True
+    )
+    known = ctx.image.departed.get(broker_id)
+    if known is not None:
+        entry.fenced_since_ms = known.since_ms
+        entry.rack = known.broker.rack
+        endpoint = ctx.endpoint(known.broker)
+        if endpoint is not None:
+            entry.host, entry.port = endpoint.host, endpoint.port
+    return entry

@@ -26,7 +26,7 @@ from kbroker._ext.shared import (
     session_times,
     slot_names,
 )
-from kbroker.ipc import process_table
+from kbroker.ipc import log_dir_table, process_table
 from kbroker.metrics import slots
 
 # Absent from the fcntl module of Python 3.11; values of <linux/fcntl.h>.
@@ -128,9 +128,8 @@ class SharedRegions:
             "replication-quotas", replication_quota.region_size(sizes.quota_samples)
         )
         self.client_quotas = table("client-quotas", quota_table.region_size())
-        # A byte for each log directory, not 0 if it was left out at the start, or a write or sync
-        # in it has failed.
-        self.failed_log_dirs = table("log-dirs", sizes.log_dir_count)
+        # A LogDirTable.
+        self.failed_log_dirs = table("log-dirs", log_dir_table.region_size(sizes.log_dir_count))
         # Not tables but buffers: one side writes what the other has asked for.
         self.arenas = [memfd(f"arena-{index}", sizes.arena_bytes) for index in range(feeders)]
         self.group_offsets = [

@@ -240,7 +240,12 @@ class Broker:
         manager = ServiceManager(os.environ)
         signals = SignalQueue()
         system = ForkingSystem(
-            self.workers, self.context_for, signals, self._close_in_child, exit_with_parent
+            self.workers,
+            self.context_for,
+            signals,
+            self._close_in_child,
+            exit_with_parent,
+            lambda: self.processes.heartbeat(SUPERVISOR),
         )
         arbiter = Arbiter(
             self.addresses,

@@ -34,11 +34,12 @@ class ForkingSystem:
         signals: SignalQueue,
         close_in_child: Callable[[], None],
         exit_with_parent: bool = False,
+        heartbeat: Callable[[], None] = lambda: None,
     ) -> None:
-        """close_in_child.
-
-        Drops what only the supervisor may hold, such as the lock of the runtime directory.
+        """close_in_child: drops what only the supervisor may hold, such as the lock of the runtime
+        directory. heartbeat: called in each turn: the supervisor lives.
         """
+        self._heartbeat = heartbeat
         self._workers = workers
         self._context_for = context_for
         self._signals = signals
@@ -49,6 +50,7 @@ class ForkingSystem:
         return time.monotonic()
 
     def wait_signals(self, timeout_s: float) -> list[int]:
+        self._heartbeat()
         numbers = self._signals.wait(timeout_s)
         if self._parent_pid is not None and os.getppid() != self._parent_pid:
             numbers.append(signal.SIGTERM)

@@ -117,7 +117,7 @@ class ProcessContext:
     request_times: mmap.mmap  # see RequestTimes: a row for each process of a kind that has them
     log_figures: mmap.mmap  # see LogFigures
     group_offsets: list[mmap.mmap]  # see ``group_offsets``; one an io worker, by index
-    failed_log_dirs: mmap.mmap  # by index in log.dirs; written by io workers
+    failed_log_dirs: mmap.mmap  # a LogDirTable, by index in log.dirs; written by io workers
     follower_sessions: mmap.mmap  # a SessionTimes; written by network processes
     replication_quotas: mmap.mmap  # see ReplicationQuota
     client_quotas: mmap.mmap  # a QuotaTable

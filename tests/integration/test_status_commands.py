@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -24,7 +26,7 @@ from kbroker.client.admin.cluster import (
 )
 from kbroker.client.batches.offsets import commit
 from kbroker.client.connections.cluster import Cluster
-from kbroker.testing import Broker
+from kbroker.testing import Broker, wait_until
 from kbroker.testing.ports import HeldPort
 
 pytestmark = pytest.mark.integration
@@ -82,13 +84,37 @@ def test_status_shows_brokers_and_what_they_have(run, broker):
 # -- health
 
 
-def test_broker_is_healthy(run):
+def test_broker_and_its_cluster_are_healthy(run, broker):
     code, out, err = run("health", "-o", "json")
 
     assert (code, err) == (0, "")
-    assert [row["healthy"] for row in json.loads(out)] == [True] * 4
-    assert run("health", "-o", "yaml")[1].count("healthy: true") == 4
-    assert run("health")[1].count("  yes") == 4
+    rows = json.loads(out)
+    directory = f"log directory {broker.data_dir}"
+    assert [row["check"] for row in rows] == ["broker answers", "processes serve", directory]
+    assert all(row["healthy"] for row in rows)
+    assert "free" in rows[2]["detail"]
+    code, out, err = run("health", "--cluster", "-o", "yaml")
+    assert (code, out.count("healthy: true")) == (0, 4)
+    assert run("health", "--cluster")[1].count("  yes") == 4
+
+
+def test_stuck_process_makes_the_broker_ill_at_once(run, broker):
+    os.kill(broker.pids["cleaner-0"], signal.SIGSTOP)
+    try:
+        wait_until(lambda: run("health")[0] == 1)
+        code, out, err = run("health", "-o", "json")
+        local = run("status", "--local", "--pid", str(broker.pid), "-o", "json")
+        ill = run("doctor", "--watch", "0", "-o", "json")
+    finally:
+        os.kill(broker.pids["cleaner-0"], signal.SIGCONT)
+
+    assert (code, err) == (1, "kbroker health: not healthy: processes serve\n")
+    assert "cleaner-0: stuck" in out
+    assert local[0] == 1
+    assert "cleaner-0: stuck" in local[2]
+    (found,) = json.loads(ill[1])["findings"]
+    assert (found["kind"], found["subject"]) == ("process-stuck", "cleaner-0 of broker 0")
+    wait_until(lambda: run("health")[0] == 0)
 
 
 def test_missing_broker_is_not_healthy_and_waited_for(run):
@@ -115,25 +141,23 @@ def test_partitions_in_trouble_are_named():
 # -- doctor
 
 
-def test_address_that_can_be_reached_has_no_advice(run, broker):
-    code, out, _ = run("doctor", "-o", "json")
+def test_nothing_is_listed_of_a_cluster_that_is_well(run):
+    code, out, err = run("doctor")
 
-    (row,) = json.loads(out)
-    assert (code, row["ok"], row["advice"]) == (0, True, None)
-    assert row["address"] == broker.bootstrap
+    assert (code, out, err) == (0, "nothing is wrong\n", "")
 
 
 def test_each_address_that_fails_has_its_reason_and_advice(run, broker, nobody):
     addresses = f"{nobody},name.invalid:9092,{broker.bootstrap}"
 
-    code, out, err = run("doctor", "-b", addresses, "-o", "json")
+    code, out, err = run("doctor", "-b", addresses, "--watch", "0", "-o", "json")
 
-    rows = {row["address"]: row for row in json.loads(out)}
+    rows = {row["subject"]: row for row in json.loads(out)["findings"]}
     assert code == 1
-    assert err == f"kbroker doctor: cannot reach {nobody}, name.invalid:9092\n"
-    assert "start the broker" in rows[nobody]["advice"]
-    assert "cannot resolve the name" in rows["name.invalid:9092"]["result"]
-    assert rows[broker.bootstrap]["ok"]
+    assert err == "kbroker doctor: 2 findings\n"
+    assert rows.keys() == {f"bootstrap ({nobody})", "bootstrap (name.invalid:9092)"}
+    assert "start the broker" in rows[f"bootstrap ({nobody})"]["cost"]
+    assert "cannot resolve the name" in rows["bootstrap (name.invalid:9092)"]["what"]
 
 
 def test_advertised_address_that_cannot_be_reached_is_found(run, nobody):
@@ -141,11 +165,12 @@ def test_advertised_address_that_cannot_be_reached_is_found(run, nobody):
     with Broker(advertised_listeners=f"PLAINTEXT://{nobody}") as started:
         code, out, _ = run("doctor", "-b", started.bootstrap, "-o", "json", "--timeout", "5")
 
-    rows = {row["from"]: row for row in json.loads(out)}
+    document = json.loads(out)
+    (row,) = document["findings"]
     assert code == 1
-    assert rows["bootstrap"]["ok"]
-    assert not rows["broker 0"]["ok"]
-    assert "advertised.listeners" in rows["broker 0"]["advice"]
+    assert row["subject"] == f"broker 0 ({nobody})"
+    assert "advertised.listeners" in row["cost"]
+    assert "groups" in document["unknown"][0]
 
 
 def test_listener_that_says_nothing_ends_at_the_deadline():

@@ -5,7 +5,7 @@ test, and requests and responses that go through the codec.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -58,8 +58,9 @@ def topic_document(
     internal: bool = False,
     leader: int = 0,
     leader_epoch: int = 0,
+    replicas: Sequence[int] = (0,),
 ) -> dict[str, Any]:
-    """A topic of the image's JSON, replicated on broker 0 alone."""
+    """A topic of the image's JSON; broker 0 alone is in sync."""
     return {
         "id": topic_id.hex(),
         "internal": internal,
@@ -69,7 +70,7 @@ def topic_document(
                 "leader": leader,
                 "leader_epoch": leader_epoch,
                 "isr": [0],
-                "replicas": [0],
+                "replicas": list(replicas),
                 "slot": slot,
                 "slot_incarnation": 1,
             }

@@ -13,14 +13,20 @@ import numpy as np
 
 from kbroker._ext.shared.partition_table import LEADER, ONLINE
 from kbroker.cli.local.attached import AttachedBroker
-from kbroker.ipc.process_table import READY, STARTING, STOPPING, Address, ProcessKind
+from kbroker.cli.local.broker_facts import broker_facts
+from kbroker.health.broker import (
+    GONE_STATE,
+    STUCK_MS,
+    SUPERVISOR_NAME,
+    ProcessFact,
+    findings,
+)
+from kbroker.ipc.health_facts import STATE_NAMES
+from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.metrics import catalog
 from kbroker.protocol.api import ApiKey, title
 from kbroker.workers.exporter.processes import Usage, usage_of
 
-STATES = {STARTING: "starting", READY: "ready", STOPPING: "stopping"}
-# A process writes a heartbeat four times a second.
-STUCK_MS = 5_000
 IDLE = {ProcessKind.NETWORK: catalog.NETWORK_IDLE, ProcessKind.IO_WORKER: catalog.IO_IDLE}
 ClientKey = tuple[str, str, str]  # client id, software, listener
 
@@ -174,6 +180,7 @@ def board(broker: AttachedBroker, before: Look, now: Look) -> dict[str, Any]:
         if count
     ]
     requests.sort(key=lambda row: (-row["per_s"], -row["total"]))
+    facts = broker_facts(broker.run)
     return {
         "broker": {
             "broker_id": broker.status["broker_id"],
@@ -185,6 +192,17 @@ def board(broker: AttachedBroker, before: Look, now: Look) -> dict[str, Any]:
             "log_dirs": broker.status["log_dirs"],
             "seconds": round(seconds, 2),
         },
+        "findings": [found.document for found in findings(facts)],
+        "log_dirs": [
+            {
+                "path": one.path,
+                "state": one.state,
+                "total_bytes": one.total_bytes,
+                "free_bytes": one.free_bytes,
+                "free_percent": None if one.free_share is None else round(one.free_share * 100, 1),
+            }
+            for one in facts.directories
+        ],
         "processes": [
             _process(broker, address, before, now, seconds)
             for address in broker.addresses
@@ -201,20 +219,19 @@ def _process(
     process = now.processes[address]
     is_supervisor = address.kind == ProcessKind.SUPERVISOR
     age_ms = max(0, now.at_ns - int(process["heartbeat_ns"])) // 1_000_000
-    state = STATES.get(int(process["state"]), "?")
+    name = SUPERVISOR_NAME if is_supervisor else address.title
+    state = ProcessFact(name, STATE_NAMES.get(int(process["state"]), "?"), age_ms).shown_state
     usage, earlier = now.usages[address], before.usages[address]
     is_heard = broker.is_running if is_supervisor else age_ms <= STUCK_MS
     # Where its user's processes cannot be seen, it is gone when nothing is heard of it.
     if usage is None and not (is_heard and not broker.run.can_see_all):
-        state = "gone"
-    elif not is_supervisor and state == "ready" and not is_heard:
-        state = "stuck"
+        state = GONE_STATE
     row: dict[str, Any] = {
-        "process": "supervisor" if is_supervisor else address.title,
+        "process": name,
         "pid": int(process["pid"]),
         "state": state,
         "restarts": max(0, int(process["incarnation"]) - 1),
-        "heartbeat_ms": None if is_supervisor else age_ms,
+        "heartbeat_ms": age_ms,
         "cpu_percent": None,
         "idle_percent": None,
         "memory_bytes": None,

@@ -37,7 +37,7 @@ _GONE = " (deleted)"
 _MEMFD = "/memfd:kbroker-"
 # The regions that are read here.
 _READ = (
-    INDEX, "status", "partitions", "slot-names", "counters", "clients", "log-figures",
+    INDEX, "status", "partitions", "slot-names", "counters", "clients", "log-figures", "log-dirs",
 )  # fmt: skip
 # BOUND: of what is read to know a run.
 _STATUS_BYTES_MAX = 1 << 20

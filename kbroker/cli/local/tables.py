@@ -10,6 +10,14 @@ from kbroker.wording import shown
 
 # Section -> its columns: key in a row -> heading.
 COLUMNS: Mapping[str, Mapping[str, str]] = {
+    "findings": {"severity": "SEVERITY", "subject": "SUBJECT", "what": "WHAT IS WRONG"},
+    "log_dirs": {
+        "path": "LOG DIRECTORY",
+        "state": "STATE",
+        "free_bytes": "FREE",
+        "total_bytes": "OF",
+        "free_percent": "%FREE",
+    },
     "processes": {
         "process": "PROCESS",
         "pid": "PID",
@@ -51,20 +59,29 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "lag_seconds": "SECONDS",
     },
 }
-_UNITS = ("", "K", "M", "G", "T", "P")
+_UNITS = ("B", "K", "M", "G", "T", "P")
 # Cells that are numbers of bytes, also per second.
-_OF_BYTES = frozenset({"memory_bytes", "bytes", "bytes_in_per_s", "bytes_out_per_s"})
+_OF_BYTES = frozenset(
+    {
+        "memory_bytes",
+        "bytes",
+        "bytes_in_per_s",
+        "bytes_out_per_s",
+        "free_bytes",
+        "total_bytes",
+    }
+)
 HEADING_MAX = 2_000
 NO_GROUPS = "GROUP: the exporter does not answer"
 
 
 def size_text(count: float) -> str:
-    """``1.5M``: of bytes, by 1024."""
+    """``512B``, ``1.5M``, ``147M``: of bytes, by 1024."""
     for unit in _UNITS:
-        if count < 1000 or unit == _UNITS[-1]:
+        if count < 999.5 or unit == _UNITS[-1]:
             break
         count /= 1024
-    return f"{count:.0f}" if count >= 100 or not unit else f"{count:.1f}{unit}"
+    return f"{count:.0f}{unit}" if count >= 99.95 or unit == "B" else f"{count:.1f}{unit}"
 
 
 def _cells(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,13 +113,15 @@ def section_text(name: str, rows: Sequence[Mapping[str, Any]] | None, most: int 
 
 def board_text(board: Mapping[str, Any], lines: int | None = None) -> str:
     """All sections. lines: of the terminal; None: everything."""
-    names = [name for name in COLUMNS if name in board]
+    names = [name for name in COLUMNS if name in board and (board[name] or name != "findings")]
     most: dict[str, int | None] = dict.fromkeys(names)
     if lines is not None:
         # Processes are shown in full; the others share what is left, with a heading, a line for
         # the rest and an empty one each.
-        others = [name for name in names if name != "processes"]
-        left = lines - 3 - len(board["processes"]) - 1 - 3 * len(others)
+        whole = ("findings", "log_dirs", "processes")
+        others = [name for name in names if name not in whole]
+        shown_whole = sum(len(board[name]) + 2 for name in names if name in whole)
+        left = lines - 3 - shown_whole - 3 * len(others)
         share = max(2, left // max(1, len(others)))
         for name in others:
             most[name] = share

@@ -1,21 +1,29 @@
-"""``kbroker doctor``: why a client cannot reach the brokers, address by address."""
+"""``kbroker doctor``: what is wrong with a cluster, and the command that mends it."""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING
 
-from kbroker.cli.arguments import Action, Failed, add_format, printed
+from kbroker.cli.arguments import Action, Failed, add_format, printed_document
+from kbroker.cli.cluster_text import since_text
 from kbroker.cli.connecting import add_connection, connected
+from kbroker.wording import counted, shown
 
 if TYPE_CHECKING:
-    from kbroker.client.admin.cluster import Probe
     from kbroker.client.connections.cluster import Cluster
+    from kbroker.health.cluster import UnreachableFact
+    from kbroker.health.finding import Finding
 
-_COLUMNS = {"address": "ADDRESS", "from": "FROM", "result": "RESULT", "advice": "ADVICE"}
+# A little more than clients leave between two commits (auto.commit.interval.ms).
+WATCH_S = 6.0
 _EPILOG = """\
-A client first connects to one of the bootstrap addresses, which tells it the address of each
-broker. Both must be reachable from here, with the same security settings."""
+It lists nothing that is well. A client first connects to one of the bootstrap addresses, which
+tells it the address of each broker: both must be reachable from here, with the same security
+settings. Groups that are behind are looked at twice, so that one that reads is not taken for one
+that stands still.
+
+exit codes: 0 nothing is wrong, 1 something is, 2 wrong usage"""
 # What the text of an error has -> what to do about it.
 _ADVICE = (
     ("resolve", "check the name, or add it to DNS or /etc/hosts"),
@@ -27,52 +35,90 @@ _ADVICE = (
     ("closed by the broker", "check security.protocol: the listener may expect another"),
     ("frame of", "this is no Kafka listener: check the port"),
 )
-_ADVERTISED = "set advertised.listeners of the broker to an address that can be reached from here"
 
 
 def _describe(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--watch",
+        type=_seconds,
+        default=WATCH_S,
+        metavar="SECONDS",
+        help=f"time between two looks at groups that are behind (from 0, for none; {WATCH_S:g})",
+    )
     add_format(parser)
     add_connection(parser)
 
 
+def _seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 3600:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 to 3600")
+    return number
+
+
 def _doctor(found: argparse.Namespace) -> None:
     with connected(found) as cluster:
-        rows = _examine(cluster)
-    printed(found.output, _COLUMNS, rows)
-    if failed := [str(row["address"]) for row in rows if not row["ok"]]:
-        raise Failed(f"cannot reach {', '.join(failed)}")
+        findings, unknown = _examine(cluster, found.watch)
+    if found.output == "table":
+        print(_text(findings, unknown))
+    else:
+        rows = [each.document for each in findings]
+        printed_document(found.output, {"findings": rows, "unknown": unknown})
+    if findings:
+        raise Failed(f"{counted(len(findings), 'finding')}")
 
 
-def _examine(cluster: Cluster) -> list[dict[str, object]]:
-    from kbroker.client.admin.cluster import probe, probe_bootstrap, summarize_cluster
+def _examine(cluster: Cluster, watch_s: float) -> tuple[list[Finding], list[str]]:
+    from kbroker.client.admin.cluster import probe_bootstrap
+    from kbroker.diagnosis.examination import examine
+    from kbroker.health.cluster import ClusterFacts, UnreachableFact, findings
+    from kbroker.health.finding import by_severity
 
-    timeout = cluster.request_timeout
-    probes = probe_bootstrap(cluster, timeout)
-    rows = [_row("bootstrap", each) for each in probes]
-    if all(each.error for each in probes):
-        return rows
-    known = {each.address for each in probes}
-    for broker in summarize_cluster(cluster).brokers:
-        name = f"broker {broker.node}"
-        if f"{broker.host}:{broker.port}" in known:
-            continue
-        row = _row(name, probe(cluster, broker.host, broker.port, timeout))
-        if not row["ok"]:
-            row["advice"] = _ADVERTISED
-        rows.append(row)
-    return rows
-
-
-def _row(source: str, found: Probe) -> dict[str, object]:
-    result = found.error or f"connected in {found.seconds * 1000:.0f} ms"
-    advice = next((text for part, text in _ADVICE if found.error and part in found.error), None)
-    return {
-        "address": found.address,
-        "from": source,
-        "ok": found.error is None,
-        "result": result,
-        "advice": advice,
-    }
+    probes = probe_bootstrap(cluster, cluster.request_timeout)
+    away = [
+        UnreachableFact("bootstrap", each.address, each.error, _advice(each.error))
+        for each in probes
+        if each.error is not None
+    ]
+    if len(away) == len(probes):
+        # The controller may well be there.
+        return findings(ClusterFacts(0, cluster.bootstrap, [], 0, unreachable=away)), []
+    examination = examine(cluster, watch_s=watch_s)
+    known = {fact.address for fact in examination.facts.unreachable}
+    facts = examination.facts._replace(
+        unreachable=[
+            *(_with_cause(fact) for fact in examination.facts.unreachable),
+            *(fact for fact in away if fact.address not in known),
+        ]
+    )
+    return by_severity(findings(facts)), list(facts.unknown)
 
 
-ACTION = Action("find out why brokers cannot be reached", _describe, _doctor, _EPILOG)
+def _with_cause(fact: UnreachableFact) -> UnreachableFact:
+    return fact if fact.advice else fact._replace(advice=_advice(fact.why))
+
+
+def _advice(error: str | None) -> str | None:
+    return next((text for part, text in _ADVICE if error and part in error), None)
+
+
+def _text(findings: list[Finding], unknown: list[str]) -> str:
+    lines = []
+    for each in findings:
+        lines += [
+            f"{each.severity.upper()}  {shown(each.subject)}: "
+            f"{shown(each.what, 1000)}{since_text(each.since_ms)}",
+            f"    {shown(each.cost, 1000)}",
+        ]
+        if each.command is not None:
+            lines.append(f"    $ {shown(each.command, 1000)}")
+    if not findings:
+        lines.append("nothing is wrong" + (" as far as could be seen" if unknown else ""))
+    lines += [f"not known: {shown(text, 1000)}" for text in unknown]
+    return "\n".join(lines)
+
+
+ACTION = Action("find out what is wrong with a cluster", _describe, _doctor, _EPILOG)

@@ -1,22 +1,32 @@
-"""``kbroker health``: whether all partitions can be read and written, as an exit code."""
+"""``kbroker health``: whether a broker, or its whole cluster, is well, as an exit code."""
 
 from __future__ import annotations
 
 import argparse
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
-from kbroker.cli.arguments import Action, Failed, add_format, printed, printed_document
+from kbroker.cli.arguments import Action, Failed, Usage, add_format, printed, printed_document
 from kbroker.cli.connecting import add_connection, connected, seconds
 
 if TYPE_CHECKING:
     from kbroker.client.connections.cluster import Cluster
+    from kbroker.health.broker import BrokerFacts
 
 # BOUND: partitions that a line names.
 _NAMED_MAX = 5
 _PAUSE_S = 0.2
 _COLUMNS = {"check": "CHECK", "healthy": "HEALTHY", "detail": "DETAIL"}
-_EPILOG = "exit codes: 0 healthy, 1 not healthy or not reachable, 2 wrong usage"
+_EPILOG = """\
+Without --cluster it speaks of one broker: the first bootstrap address that answers. Of a broker on
+this machine it also says whether all processes serve, if this user may look at them. What another
+broker of the cluster does is no matter of this one: ask with --cluster.
+
+exit codes: 0 healthy, 1 not healthy or not reachable, 2 wrong usage"""
+
+Row = dict[str, str | bool | None]
 
 
 def _describe(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +39,15 @@ def _describe(parser: argparse.ArgumentParser) -> None:
         help="wait until it is healthy, for so long at most, or for --timeout",
     )
     parser.add_argument(
-        "--brokers", type=_count, default=1, metavar="N", help="how many brokers it must have (1)"
+        "--cluster",
+        action="store_true",
+        help="check the cluster: its brokers, its controller, leaders and replicas of partitions",
+    )
+    parser.add_argument(
+        "--brokers",
+        type=_count,
+        metavar="N",
+        help="how many brokers the cluster must have; means --cluster",
     )
     add_format(parser)
     add_connection(parser)
@@ -44,9 +62,13 @@ def _count(text: str) -> int:
 def _health(found: argparse.Namespace) -> None:
     found.timeout = found.wait or found.timeout
     deadline = time.monotonic() + found.timeout
+    is_of_cluster = found.cluster or found.brokers is not None
     with connected(found) as cluster:
         while True:
-            rows = _checks(cluster, found.brokers)
+            if is_of_cluster:
+                rows = _cluster_checks(cluster, found.brokers or 1)
+            else:
+                rows = _broker_checks(cluster, deadline)
             healthy = all(row["healthy"] for row in rows)
             if healthy or found.wait is None or time.monotonic() + _PAUSE_S > deadline:
                 break
@@ -61,14 +83,108 @@ def _health(found: argparse.Namespace) -> None:
         raise Failed(f"not healthy: {', '.join(failing)}")
 
 
-def _checks(cluster: Cluster, brokers: int) -> list[dict[str, str | bool | None]]:
+# -- one broker
+
+
+def _broker_checks(cluster: Cluster, deadline: float) -> list[Row]:
+    from kbroker.client.connections.addresses import parse_addresses
+
+    addresses = parse_addresses(cluster.bootstrap)
+    for address in addresses:
+        facts = _local_facts(address)
+        rows = [*_local_rows(facts)] if facts is not None else []
+        # Who is known to be ill need not be waited for.
+        at_most = min(deadline, time.monotonic() + 2.0) if _is_ill(rows) else deadline
+        answer = _answer_rows(cluster, address, at_most, facts is not None)
+        if answer[0]["healthy"] or address == addresses[-1]:
+            return answer + rows
+    raise AssertionError("no bootstrap address")
+
+
+def _is_ill(rows: list[Row]) -> bool:
+    return not all(row["healthy"] for row in rows)
+
+
+def _local_facts(address: tuple[str, int]) -> BrokerFacts | None:
+    """None if no broker that this user may look at listens there."""
+    from kbroker.cli.local.broker_facts import broker_facts
+    from kbroker.cli.local.choice import chosen_run, parsed_address
+
+    with suppress(Failed, Usage, argparse.ArgumentTypeError, OSError, ValueError):
+        host, port = address
+        meant = parsed_address(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        run = chosen_run(argparse.Namespace(pid=None, address=meant))
+        run.check_version()
+        return broker_facts(run)
+    return None
+
+
+def _local_rows(facts: BrokerFacts) -> Iterator[Row]:
+    from kbroker.health.broker import findings, is_serving
+    from kbroker.health.finding import HEALTHY, failing
+
+    bad = failing(findings(facts), HEALTHY)
+    directories = {f"log directory {one.path}" for one in facts.directories}
+    ill = [one for one in bad if one.subject not in directories]
+    serving = sum(map(is_serving, facts.processes))
+    yield _row(
+        "processes serve",
+        not ill,
+        "; ".join(f"{one.subject}: {one.what}" for one in ill)
+        or f"{serving} of {len(facts.processes)}",
+    )
+    for directory in facts.directories:
+        subject = f"log directory {directory.path}"
+        said = [one.what for one in bad if one.subject == subject]
+        yield _row(subject, not said, "; ".join(said) or directory.room_text or None)
+
+
+def _answer_rows(
+    cluster: Cluster, address: tuple[str, int], deadline: float, is_local: bool
+) -> list[Row]:
+    """Whether the broker at the address answers, and what it says of its disks."""
+    from kbroker.client.admin.cluster import log_dirs_at
+    from kbroker.client.errors import ClientError
+    from kbroker.health.broker import DirectoryFact
+
+    began = time.monotonic()
+    name = f"{address[0]}:{address[1]}"
+    try:
+        rows = log_dirs_at(cluster, address, deadline)
+    except ClientError as error:
+        return [_row("broker answers", False, f"{name}: {error}")]
+    answer = _row("broker answers", True, f"{name} in {(time.monotonic() - began) * 1000:.0f} ms")
+    if is_local or rows is None:
+        return [answer]
+    found = [answer]
+    for path, has_failed, total, usable in rows:
+        one = DirectoryFact(path, has_failed, total, usable)
+        is_bad = has_failed or one.rejects_writes
+        detail = "offline" if has_failed else one.room_text or None
+        found.append(_row(f"log directory {path}", not is_bad, detail))
+    return found
+
+
+# -- the cluster
+
+
+def _cluster_checks(cluster: Cluster, brokers: int) -> list[Row]:
+    from kbroker.cli.cluster_text import missing_lines, unreachable_lines
     from kbroker.client.admin.cluster import summarize_cluster
+    from kbroker.diagnosis.examination import missing_facts, unreachable
 
     state = summarize_cluster(cluster)
     offline, behind = state.offline, state.under_replicated
+    missing = missing_facts(state)
+    away = unreachable(cluster, state)
     count = len(state.brokers)
+    said = [
+        f"{count - len(away)} of {max(brokers, count + len(missing))}",
+        *missing_lines(missing),
+        *unreachable_lines(away),
+    ]
     return [
-        _row("brokers", count >= brokers, f"{count} of {brokers}"),
+        _row("brokers", count >= brokers and not missing and not away, "; ".join(said)),
         _row(
             "controller",
             state.controller is not None,
@@ -79,11 +195,11 @@ def _checks(cluster: Cluster, brokers: int) -> list[dict[str, str | bool | None]
     ]
 
 
-def _row(check: str, healthy: bool, detail: str | None) -> dict[str, str | bool | None]:
+def _row(check: str, healthy: bool, detail: str | None) -> Row:
     return {"check": check, "healthy": healthy, "detail": detail}
 
 
-def _named(partitions: list[tuple[str, int]]) -> str | None:
+def _named(partitions: list[Any]) -> str | None:
     if not partitions:
         return None
     more = len(partitions) - _NAMED_MAX
@@ -91,4 +207,4 @@ def _named(partitions: list[tuple[str, int]]) -> str | None:
     return ", ".join(names) + (f" and {more} more" if more > 0 else "")
 
 
-ACTION = Action("check brokers and partitions", _describe, _health, _EPILOG)
+ACTION = Action("check a broker, or its cluster", _describe, _health, _EPILOG)

@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from kbroker.cli.arguments import Action, add_format, printed_document, table_text
+from kbroker.cli.arguments import Action, Failed, add_format, printed_document, table_text
+from kbroker.cli.cluster_text import missing_lines, unreachable_lines
 from kbroker.cli.connecting import add_connection, connected
 from kbroker.cli.verbs.top import add_choice, one_board
 
@@ -20,6 +21,9 @@ _COLUMNS = {
     "replicas": "REPLICAS",
     "controller": "CONTROLLER",
 }
+_EPILOG = """\
+Exit code 1 while a broker is missing that has replicas, or does not answer, there is no controller,
+or partitions have no leader; with --local, while this broker is not well."""
 
 
 def _describe(parser: argparse.ArgumentParser) -> None:
@@ -39,8 +43,11 @@ def _status(found: argparse.Namespace) -> None:
         return
     with connected(found) as cluster:
         from kbroker.client.admin.cluster import summarize_cluster
+        from kbroker.diagnosis.examination import missing_facts, unreachable
 
         state = summarize_cluster(cluster)
+        missing = missing_facts(state)
+        away = unreachable(cluster, state)
     document = {
         "cluster_id": state.cluster_id,
         "controller": state.controller,
@@ -59,21 +66,42 @@ def _status(found: argparse.Namespace) -> None:
             }
             for row in state.brokers
         ],
+        "unreachable_brokers": [{"address": one.address, "why": one.why} for one in away],
+        "missing_brokers": [
+            {
+                "broker": one.node,
+                "address": one.address,
+                "since_ms": one.since_ms,
+                "offline_partitions": one.offline,
+                "under_replicated_partitions": one.under_replicated,
+            }
+            for one in missing
+        ],
     }
     if found.output == "table":
         print(_text(document))
     else:
         printed_document(found.output, document)
+    said = missing_lines(missing) + unreachable_lines(away)
+    if state.controller is None:
+        said.append("no broker is the controller")
+    if state.offline:
+        said.append(f"{len(state.offline):,} partitions have no leader")
+    if said:
+        raise Failed("\n".join([*said, "kbroker doctor says what to do"]))
 
 
 def _show_local(found: argparse.Namespace) -> None:
     document = one_board(found, LOCAL_S)
+    bad = [row for row in document["findings"] if row["severity"] == "critical"]
     if found.output == "table":
         from kbroker.cli.local.tables import board_text
 
         print(board_text(document))
     else:
         printed_document(found.output, document)
+    if bad:
+        raise Failed("; ".join(f"{row['subject']}: {row['what']}" for row in bad))
 
 
 def _text(document: Mapping[str, Any]) -> str:
@@ -87,4 +115,4 @@ def _text(document: Mapping[str, Any]) -> str:
     )
 
 
-ACTION = Action("show the brokers and what they have", _describe, _status)
+ACTION = Action("show the brokers and what they have", _describe, _status, _EPILOG)

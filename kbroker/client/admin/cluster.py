@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from kbroker.client.admin.topics import PartitionState, TopicState, rows_of, topics_of
@@ -11,7 +12,12 @@ from kbroker.client.connections.addresses import parse_addresses
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.connections.connection import Connection
 from kbroker.client.connections.controller_calls import check
-from kbroker.client.errors import ClientError, ConnectionLost, RejectedError
+from kbroker.client.errors import (
+    ClientError,
+    ConnectionLost,
+    RejectedError,
+    UnsupportedByBroker,
+)
 from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 
@@ -50,9 +56,23 @@ class ClusterState(NamedTuple):
         ]
 
 
+class MissingBroker(NamedTuple):
+    """A broker that has replicas but is not registered. host, port: the last that anybody knows;
+    "" and -1: nobody does. since_ms: since 1970, None if nobody knows. offline, under_replicated:
+    partitions with a replica there that have no leader, or too few replicas in sync.
+    """
+
+    node: int
+    host: str
+    port: int
+    since_ms: int | None
+    offline: int
+    under_replicated: int
+
+
 class ClusterSummary(NamedTuple):
     """What ``ClusterState`` says, without each of its thousands of topics. internal_topics: of
-    topics. offline, under_replicated: (topic, partition), in order.
+    topics. offline, under_replicated: (topic, partition), in order. troubled: the states of both.
     """
 
     cluster_id: str | None
@@ -63,6 +83,8 @@ class ClusterSummary(NamedTuple):
     partitions: int
     offline: list[tuple[str, int]]
     under_replicated: list[tuple[str, int]]
+    missing: list[MissingBroker]
+    troubled: dict[tuple[str, int], PartitionState]
 
 
 def describe_cluster(cluster: Cluster) -> ClusterState:
@@ -74,7 +96,30 @@ def describe_cluster(cluster: Cluster) -> ClusterState:
 
 def summarize_cluster(cluster: Cluster) -> ClusterSummary:
     """The same without the topics, which take longer than all the rest if there are many."""
-    return _summary(*_ask(cluster))
+    found = _summary(*_ask(cluster))
+    return (
+        found._replace(missing=_with_addresses(cluster, found.missing)) if found.missing else found
+    )
+
+
+def _with_addresses(cluster: Cluster, missing: list[MissingBroker]) -> list[MissingBroker]:
+    """The same, with what the brokers remember of them. Kafka before 4.0 has no such request."""
+    from kbroker.protocol.messages.describe_cluster import DescribeClusterRequest
+
+    try:
+        request = DescribeClusterRequest(include_fenced_brokers=True)
+        response = cluster.call(None, request, what="describe the cluster")
+    except ClientError:
+        return missing
+    known = {row.broker_id: row for row in response.brokers if row.is_fenced}
+    found = []
+    for one in missing:
+        row = known.get(one.node)
+        if row is not None:
+            since_ms = row.fenced_since_ms if row.fenced_since_ms >= 0 else None
+            one = one._replace(host=row.host, port=row.port, since_ms=since_ms)
+        found.append(one)
+    return found
 
 
 def _ask(cluster: Cluster) -> tuple[MetadataResponse, list[Any]]:
@@ -100,6 +145,7 @@ def _summary(response: MetadataResponse, rows: list[Any]) -> ClusterSummary:
     replicas: dict[int, int] = {}
     offline: list[tuple[str, int]] = []
     under_replicated: list[tuple[str, int]] = []
+    troubled: dict[tuple[str, int], PartitionState] = {}
     for topic in rows:
         for part in topic.partitions:
             leads[part.leader_id] = leads.get(part.leader_id, 0) + 1
@@ -109,6 +155,14 @@ def _summary(response: MetadataResponse, rows: list[Any]) -> ClusterSummary:
                 offline.append((topic.name, part.partition_index))
             if len(part.isr_nodes) < len(part.replica_nodes):
                 under_replicated.append((topic.name, part.partition_index))
+            if part.leader_id < 0 or len(part.isr_nodes) < len(part.replica_nodes):
+                troubled[topic.name, part.partition_index] = PartitionState(
+                    part.partition_index,
+                    part.leader_id if part.leader_id >= 0 else None,
+                    list(part.replica_nodes),
+                    list(part.isr_nodes),
+                    [],
+                )
     brokers = [
         BrokerState(
             row.node_id,
@@ -129,7 +183,18 @@ def _summary(response: MetadataResponse, rows: list[Any]) -> ClusterSummary:
         sum(len(topic.partitions) for topic in rows),
         sorted(offline),
         sorted(under_replicated),
+        [
+            _missing(node, troubled.values())
+            for node in sorted(replicas.keys() - {row.node_id for row in response.brokers})
+        ],
+        troubled,
     )
+
+
+def _missing(node: int, troubled: Iterable[PartitionState]) -> MissingBroker:
+    of_node = [row for row in troubled if node in row.replicas]
+    offline = sum(row.leader is None for row in of_node)
+    return MissingBroker(node, "", -1, None, offline, len(of_node) - offline)
 
 
 class Probe(NamedTuple):
@@ -173,6 +238,38 @@ def probe(cluster: Cluster, host: str, port: int, timeout: float) -> Probe:
     except ClientError as error:
         why = str(error)
     return Probe(address, resolved, time.monotonic() - began, why)
+
+
+def log_dirs_at(
+    cluster: Cluster, address: tuple[str, int], deadline: float
+) -> list[tuple[str, bool, int | None, int | None]] | None:
+    """The log directories of the broker that answers there: path, whether it is offline, bytes of
+    its file system and those free, None before Kafka 3.3. None: this user may not ask. deadline: of
+    the monotonic clock. Raises ClientError if it does not answer.
+    """
+    from kbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+
+    host, port = address
+    connection = Connection(
+        host, port, cluster.security, client_id=cluster.client_id, deadline=deadline
+    )
+    try:
+        # No topics: the directories alone.
+        response = connection.call(DescribeLogDirsRequest(topics=[]), deadline)
+    except UnsupportedByBroker:
+        return None
+    finally:
+        connection.close()
+    if getattr(response, "error_code", 0) or not response.results:
+        return None
+    return [
+        (
+            row.log_dir,
+            row.error_code != 0,
+            *(None if size < 0 else size for size in (row.total_bytes, row.usable_bytes)),
+        )
+        for row in response.results
+    ]
 
 
 class Endpoint(NamedTuple):

@@ -241,13 +241,16 @@ def _ask_log_dirs(cluster: Cluster, node: int) -> list[Any]:
 
 class LogDirTotal(NamedTuple):
     """A log directory without each of its replicas. error: why it is offline; then there is nothing
-    in it.
+    in it. total_bytes, usable_bytes: of its file system, from Kafka 3.3; None if the broker does
+    not say.
     """
 
     path: str
     error: RejectedError | None
     replicas: int
     size: int
+    total_bytes: int | None
+    usable_bytes: int | None
 
 
 def log_dir_totals(cluster: Cluster, node: int) -> list[LogDirTotal]:
@@ -260,7 +263,11 @@ def log_dir_totals(cluster: Cluster, node: int) -> list[LogDirTotal]:
 def _total(row: Any) -> LogDirTotal:
     sizes = [part.partition_size for topic in row.topics for part in topic.partitions]
     error = RejectedError(row.error_code, _named(row)) if row.error_code else None
-    return LogDirTotal(row.log_dir, error, len(sizes), sum(sizes))
+    total, usable = (
+        value if value >= 0 else None
+        for value in (getattr(row, "total_bytes", -1), getattr(row, "usable_bytes", -1))
+    )
+    return LogDirTotal(row.log_dir, error, len(sizes), sum(sizes), total, usable)
 
 
 def _named(row: Any) -> str:

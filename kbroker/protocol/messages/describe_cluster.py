@@ -1,6 +1,9 @@
 """DescribeCluster (60): Brokers, controller and cluster id, without topics.
 
-Version 1 can ask about controllers, 2 includes fenced brokers (KIP-1073).
+Version 1 can ask about controllers, 2 includes fenced brokers (KIP-1073). Since when a broker is
+fenced, and the health of the broker that answers, are tagged fields of our own: Kafka's tags are
+small numbers, ours begin at 10,000 (decision 0037). Every client and broker skips tags that it does
+not know.
 """
 
 from kbroker.protocol.api import ApiKey
@@ -12,6 +15,7 @@ class DescribeClusterRequest(Message, api=ApiKey.DESCRIBE_CLUSTER):
     include_cluster_authorized_operations  bool  0+
     endpoint_type                          int8  1+  = 1
     include_fenced_brokers                 bool  2+
+    include_health                         bool  2+  tag 10000  ignorable
     """
 
 
@@ -29,5 +33,7 @@ class DescribeClusterResponse(Message, api=ApiKey.DESCRIBE_CLUSTER):
       port                         int32                    0+
       rack                         string                   0+  null 0+  = null
       is_fenced                    bool                     2+
+      fenced_since_ms              int64                    2+  tag 10000  = -1  ignorable
     cluster_authorized_operations  int32                    0+  = -2147483648
+    health                         string                   2+  tag 10001  ignorable
     """

@@ -10,12 +10,14 @@ class DescribeClusterRequest(Message):
     include_cluster_authorized_operations: bool
     endpoint_type: int
     include_fenced_brokers: bool
+    include_health: bool
     def __init__(
         self,
         *,
         include_cluster_authorized_operations: bool = ...,
         endpoint_type: int = ...,
         include_fenced_brokers: bool = ...,
+        include_health: bool = ...,
     ) -> None: ...
 
 
@@ -26,6 +28,7 @@ class DescribeClusterResponse(Message):
         port: int
         rack: str | None
         is_fenced: bool
+        fenced_since_ms: int
         def __init__(
             self,
             *,
@@ -34,6 +37,7 @@ class DescribeClusterResponse(Message):
             port: int = ...,
             rack: str | None = ...,
             is_fenced: bool = ...,
+            fenced_since_ms: int = ...,
         ) -> None: ...
 
     throttle_time_ms: int
@@ -44,6 +48,7 @@ class DescribeClusterResponse(Message):
     controller_id: int
     brokers: list[DescribeClusterResponse.DescribeClusterBroker]
     cluster_authorized_operations: int
+    health: str
     def __init__(
         self,
         *,
@@ -55,4 +60,5 @@ class DescribeClusterResponse(Message):
         controller_id: int = ...,
         brokers: Sequence[DescribeClusterResponse.DescribeClusterBroker] = ...,
         cluster_authorized_operations: int = ...,
+        health: str = ...,
     ) -> None: ...

@@ -24,8 +24,8 @@ class LogHost(Protocol):
     def on_shortage(self, error: ShortageError) -> None:
         """Called when a file could not be opened and a request is rejected; the host logs it."""
 
-    def on_full_disk(self, log_dir: str, text: str) -> None:
-        """Called when the disk is full and an append is rejected; the host logs it."""
+    def on_full_disk(self, log_dir: str, text: str, code: int) -> None:
+        """Called when the disk is full and an append is rejected; the host logs it. code: errno."""
 
     def sync_everything(self, log: PartitionLog) -> bool:
         """``LogDir.sync_everything`` of the log's directory. Raises OSError."""

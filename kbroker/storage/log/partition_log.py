@@ -258,7 +258,7 @@ class PartitionLog:
         text = f"the disk of log directory {self.log_dir} is full ({free_space(self.log_dir)})"
         if code == errno.EFBIG:
             text = f"the file size limit was reached in {self.path}; raise it (ulimit -f)"
-        self._host.on_full_disk(self.log_dir, text)
+        self._host.on_full_disk(self.log_dir, text, code)
         return text
 
     def _rejection_text(self, error: OSError) -> str:

@@ -83,9 +83,11 @@ class LogManager:
         progress: Callable[[], None] | None = None,
         placement_lock: str | None = None,
         keeps_topic_ids: bool = True,
+        note_full_disk: Callable[[int, str, int], None] = lambda index, path, code: None,
     ) -> None:
         """failed_flags: by directory, of all io workers of this run. progress: called in a long
         recovery. placement_lock: a file, locked to choose a directory. keeps_topic_ids: see LogDir.
+        note_full_disk: called with the directory and the errno of a write that found no room.
         """
         self.config = config
         self.worker_count = worker_count
@@ -94,6 +96,7 @@ class LogManager:
         self.dirs = LogDirs(log_dirs, failed_flags, keeps_topic_ids=keeps_topic_ids)
         self.suspects = Suspects(self.dirs, self._background)
         self._open = OpenLogs(table)
+        self._note_full_disk = note_full_disk
         self.shortages = Shortages(clock.monotonic_ms)
         self.placement = Placement(
             self.dirs, table, placement_lock, lambda path: self.delete_later([path], 0)
@@ -529,8 +532,9 @@ class LogManager:
     def on_shortage(self, error: ShortageError) -> None:
         self.shortages.report(error)
 
-    def on_full_disk(self, log_dir: str, text: str) -> None:
+    def on_full_disk(self, log_dir: str, text: str, code: int) -> None:
         self.shortages.report_full_disk(log_dir, text)
+        self._note_full_disk(self.dirs.at(log_dir).index, log_dir, code)
 
     def sync_everything(self, log: PartitionLog) -> bool:
         return self.dirs.at(log.log_dir).sync_everything()

@@ -45,6 +45,8 @@ from kbroker.ipc.calls import (
     QuotaFigure,
     WaitingWork,
 )
+from kbroker.ipc.health_facts import HealthFacts
+from kbroker.ipc.log_dir_table import LogDirTable
 from kbroker.ipc.pending import Pending, run
 from kbroker.ipc.process_table import (
     CONTROLLER,
@@ -91,6 +93,7 @@ PATHS = (
     "/metrics",
     "/quotas",
     "/readyz",
+    "/readyz?for=writes",
     "/waiting",
 )
 # /metrics takes any: scrapers send parameters that are meant for other exporters.
@@ -127,16 +130,17 @@ class ExporterWorker(Worker):
         self._look_ms = 1000 * self.config["kafka.metrics.polling.interval.secs"]
         self._next_look_ms = 0
         self.lag_history = LagHistory()
+        self._directories = LogDirTable(context.failed_log_dirs, len(context.config.log_dirs))
         self._next_lags_ms = 0
 
     def setup(self) -> None:
         self._counters = self.open_counters()
-        self._health = self._make_health()
+        self.health = self._make_health()
         self._console = ConsoleDoor(
             self.context.config,
             self.context.broker_id,
             [listener for listener, _ in self.context.listeners],
-            self._health.state,
+            self.health.state,
             self.lag_history.of,
         )
         listeners = [listener for listener, _ in self.context.listeners]
@@ -157,18 +161,23 @@ class ExporterWorker(Worker):
             return not any(row.get(ZOOKEEPER_DISCONNECTED) for _, row in self._rows)
 
         return Health(
-            self.processes,
-            context.parent_pid,
+            HealthFacts(
+                self.processes,
+                self.address,
+                context.parent_pid,
+                context.broker_id,
+                self._directories,
+                context.config.log_dirs,
+            ),
             context.broker_id,
             context.cluster_id,
-            lambda: (self.offline_dirs(), len(context.config.log_dirs)),
             is_connected if context.config.uses_zookeeper else None,
         )
 
     def offline_dirs(self) -> int:
         """How many log directories are offline."""
-        flags = self.context.failed_log_dirs
-        return sum(flags[index] != 0 for index in range(len(self.context.config.log_dirs)))
+        count = len(self.context.config.log_dirs)
+        return sum(self._directories.has_failed(index) for index in range(count))
 
     def next_deadline_ms(self) -> int | None:
         return self._resume_at_ms
@@ -420,23 +429,15 @@ class ExporterWorker(Worker):
     def respond(self, request: HttpRequest) -> bytes:
         """The response to a request that is answered as a whole. Raises HttpError."""
         if request.path == "/health":
-            return self._health.document()
-        probed = self._health.probe(request)
+            return self.health.document()
+        probed = self.health.probe(request)
         if probed is not None:
             return probed
         raise HttpError(404, f"try {', '.join(PATHS)}")
 
     def _native_text(self) -> Iterator[str]:
-        """All counters, and the state of each process."""
-        lines = [
-            "# HELP kbroker_process_up Whether the process serves.",
-            "# TYPE kbroker_process_up gauge",
-        ]
-        for address in self.processes.addresses:
-            if address.kind != ProcessKind.SUPERVISOR:
-                up = int(self.processes.is_ready(address))
-                lines.append(f'kbroker_process_up{{process="{address.title}"}} {up}')
-        yield "\n".join(lines) + "\n"
+        """All counters, and what health is made of."""
+        yield from self.health.lines()
         yield prometheus_text(self._rows, self._labels)
 
 

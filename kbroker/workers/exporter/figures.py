@@ -158,6 +158,8 @@ class Figures:
         """The text of ``/metrics``, in pieces."""
         if NATIVE in self._names:
             yield from self._native()
+            if self._is_controller:
+                yield from missing_lines(self._image)
             yield from self._left_out()
             yield from self._processes.lines(self._processes.look())
             yield from self._groups.native_lines()
@@ -199,3 +201,16 @@ class Figures:
     def jmx(self, pattern: str) -> Iterator[str]:
         """The text of ``/jmx``, in pieces: the MBeans whose names match a pattern with ``*``."""
         yield from jmx_pieces(self.samples(), self._rates, pattern)
+
+
+def missing_lines(image: ClusterImage) -> Iterator[str]:
+    """Of brokers that have replicas but are not registered."""
+    missing = image.missing()
+    yield from plain_lines(
+        "kbroker_brokers_missing", "gauge", "Brokers that have replicas but are not registered.",
+        [(NO_TAGS, len(missing))],
+    )  # fmt: skip
+    yield from plain_lines(
+        "kbroker_broker_missing", "gauge", "1 for each of them.",
+        ((Tags(("broker", str(broker_id))), 1) for broker_id in missing),
+    )  # fmt: skip

@@ -1,140 +1,172 @@
-"""Whether the broker serves: ``/health`` as JSON, and ``/livez``, ``/readyz`` and ``/healthz``.
+"""Whether this broker serves: ``/health`` as JSON, and ``/livez``, ``/readyz`` and ``/healthz``.
 
 Each of the last three makes checks, and answers 200 if none fails, else 503. ``?verbose`` lists
-them, as Kubernetes' own do.
+them, as Kubernetes' own do. What is wrong is decided in ``kbroker.health.broker``.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import time
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from kbroker.exposition.http import HttpError, HttpRequest, http_response
+from kbroker.exposition.mbeans import NO_TAGS, Sample, Tags, plain_lines
+from kbroker.health.broker import (
+    BrokerFacts,
+    DirectoryFact,
+    checks,
+    findings,
+    is_serving,
+)
+from kbroker.health.finding import HEALTHY, LIVE, READY, WRITES, failing
+from kbroker.ipc.health_facts import HealthFacts
 from kbroker.ipc.process_table import (
     CONNECTIONS,
-    HEARTBEAT_NS,
     PID,
-    READY,
-    STARTING,
-    STATE,
-    STOPPING,
-    Address,
     ProcessKind,
-    ProcessTable,
 )
 
-STATE_NAMES = {STARTING: "starting", READY: "ready", STOPPING: "stopping"}
-VERBOSE = "verbose"
-
-# What is wrong, or None.
-Check = Callable[[], str | None]
+VERBOSE, PURPOSE = "verbose", "for"
+PROBES = {"/livez": LIVE, "/readyz": READY, "/healthz": HEALTHY}
+WRITES_PURPOSE = "writes"
 
 
 class Health:
-    """offline_dirs: how many log directories of how many are offline. zookeeper: whether it is
-    connected, None where there is none.
-    """
+    """zookeeper: whether it is connected, None where there is none."""
 
     def __init__(
         self,
-        processes: ProcessTable,
-        parent_pid: int,
+        facts: HealthFacts,
         broker_id: int,
         cluster_id: str,
-        offline_dirs: Callable[[], tuple[int, int]],
         zookeeper: Callable[[], bool] | None,
     ) -> None:
-        self._processes = processes
-        self._parent_pid = parent_pid
+        self._facts = facts
+        self._processes = facts.processes
         self._broker_id = broker_id
         self._cluster_id = cluster_id
-        self._offline_dirs = offline_dirs
         self._zookeeper = zookeeper
 
+    def facts(self) -> BrokerFacts:
+        """What is so now. Any thread may ask."""
+        return self._facts.facts(None if self._zookeeper is None else self._zookeeper())
+
     def document(self) -> bytes:
-        """The response to ``/health``: 200 when every process is serving, 503 otherwise; the body
-        names those that are not.
+        """The response to ``/health``: 200 when this broker is as it should be, 503 otherwise; the
+        body says what is wrong.
         """
         document = self.state()
         body = json.dumps(document, indent=1).encode() + b"\n"
         return http_response(200 if document["status"] == "ok" else 503, "application/json", body)
 
     def state(self) -> dict[str, Any]:
-        """The processes and whether they serve. Any thread may ask."""
-        now_ns = time.monotonic_ns()
+        """The processes, the log directories, and what is wrong. Any thread may ask."""
+        facts = self.facts()
+        by_name = {one.name: one for one in facts.processes}
         processes = []
         for address in self._processes.addresses:
             if address.kind == ProcessKind.SUPERVISOR:
                 continue
-            state = self._processes.get(address, STATE)
+            fact = by_name[address.title]
             entry = {
                 "name": address.title,
                 "pid": self._processes.get(address, PID),
-                "state": STATE_NAMES.get(state, str(state)),
+                "state": fact.shown_state,
                 "restarts": max(0, self._processes.incarnation(address) - 1),
-                "heartbeat_age_ms": (now_ns - self._processes.get(address, HEARTBEAT_NS)) // 10**6,
+                "heartbeat_age_ms": fact.silent_ms,
             }
             if address.kind == ProcessKind.NETWORK:
                 entry["connections"] = self._processes.get(address, CONNECTIONS)
             processes.append(entry)
-        healthy = all(entry["state"] == "ready" for entry in processes)
+        found = findings(facts)
+        # Partitions are served without ZooKeeper, so the broker is not unhealthy.
+        bad = [one for one in failing(found, HEALTHY) if one.kind != "zookeeper-disconnected"]
         document: dict[str, Any] = {
-            "status": "ok" if healthy else "degraded",
+            "status": "degraded" if bad else "ok",
             "broker_id": self._broker_id,
             "cluster_id": self._cluster_id,
             "processes": processes,
+            "log_dirs": [directory_document(one) for one in facts.directories],
+            "findings": [one.document for one in found],
         }
-        if self._zookeeper is not None:
-            # Partitions are served without it, so the broker is not unhealthy.
-            document["zookeeper"] = "connected" if self._zookeeper() else "disconnected"
+        if facts.zookeeper is not None:
+            document["zookeeper"] = "connected" if facts.zookeeper else "disconnected"
         return document
 
     def probe(self, request: HttpRequest) -> bytes | None:
         """The response to a probe; None if the path is none. Raises HttpError."""
-        checks = self._checks_of(request.path)
-        if checks is None:
+        probe = PROBES.get(request.path)
+        if probe is None:
             return None
-        if not request.query.keys() <= {VERBOSE}:
-            raise HttpError(400, "only ?verbose is allowed")
-        found = {name: check() for name, check in checks.items()}
-        failed = [name for name, problem in found.items() if problem is not None]
-        if VERBOSE in request.query:
+        query = request.query
+        if probe == READY and query.get(PURPOSE) == WRITES_PURPOSE:
+            probe = WRITES
+            query = {name: value for name, value in query.items() if name != PURPOSE}
+        if not query.keys() <= {VERBOSE}:
+            more = ", and for=writes" if probe == READY else ""
+            raise HttpError(400, f"only ?verbose is allowed{more}")
+        found = checks(self.facts(), probe)
+        failed = [check for check in found if check.problem is not None]
+        if VERBOSE in query:
             lines = [
-                f"[+]{name} ok" if problem is None else f"[-]{name} failed: {problem}"
-                for name, problem in found.items()
+                f"[+]{check.name} ok{': ' if check.detail else ''}{check.detail}"
+                if check.problem is None
+                else f"[-]{check.name} failed: {check.problem}"
+                for check in found
             ]
             lines.append(f"{request.path[1:]} check {'failed' if failed else 'passed'}")
         else:
-            lines = [f"failed: {', '.join(failed)}" if failed else "ok"]
+            lines = [f"failed: {check.name}: {check.problem}" for check in failed] or ["ok"]
         body = "\n".join([*lines, ""]).encode()
         return http_response(503 if failed else 200, "text/plain", body)
 
-    def _checks_of(self, path: str) -> Mapping[str, Check] | None:
-        alive: dict[str, Check] = {"supervisor": self._supervisor}
-        # Processes serve once they have the metadata of the cluster.
-        serving = alive | {"log-dirs": self._log_dirs}
-        for address in self._processes.addresses:
-            if address.kind != ProcessKind.SUPERVISOR:
-                serving[address.title] = partial(self._process, address)
-        everything = dict(serving)
-        if self._zookeeper is not None:
-            everything["zookeeper"] = self._is_connected
-        return {"/livez": alive, "/readyz": serving, "/healthz": everything}.get(path)
+    def lines(self) -> Iterator[str]:
+        """Prometheus' text: of the processes and the log directories. What cannot be had is
+        absent.
+        """
+        facts = self.facts()
+        ups: list[Sample] = [
+            (Tags(("process", one.name)), int(is_serving(one)))
+            for one in facts.processes
+            if one.name != "supervisor"
+        ]
+        yield from plain_lines("kbroker_process_up", "gauge", "Whether the process serves.", ups)
+        is_healthy = not failing(findings(facts), HEALTHY)
+        yield from plain_lines(
+            "kbroker_healthy",
+            "gauge",
+            "Whether /healthz answers 200.",
+            [(NO_TAGS, int(is_healthy))],
+        )
+        dirs = [(Tags(("path", one.path)), one) for one in facts.directories]
+        yield from plain_lines(
+            "kbroker_log_dir_online", "gauge", "Whether the log directory is online.",
+            ((tags, int(not one.has_failed)) for tags, one in dirs),
+        )  # fmt: skip
+        yield from plain_lines(
+            "kbroker_log_dir_rejects_writes", "gauge",
+            "Whether writes to the log directory are rejected for want of room.",
+            ((tags, int(one.rejects_writes)) for tags, one in dirs),
+        )  # fmt: skip
+        yield from plain_lines(
+            "kbroker_log_dir_size_bytes", "gauge", "Size of the file system of a log directory.",
+            ((tags, one.total_bytes) for tags, one in dirs if one.total_bytes is not None),
+        )  # fmt: skip
+        yield from plain_lines(
+            "kbroker_log_dir_avail_bytes", "gauge",
+            "What is free there for the user of the broker.",
+            ((tags, one.free_bytes) for tags, one in dirs if one.free_bytes is not None),
+        )  # fmt: skip
 
-    def _process(self, address: Address) -> str | None:
-        return None if self._processes.is_ready(address) else "not ready"
+    def is_serving(self) -> bool:
+        """Whether all processes serve."""
+        return all(is_serving(one) for one in self.facts().processes)
 
-    def _supervisor(self) -> str | None:
-        return None if os.getppid() == self._parent_pid else "it is gone"
 
-    def _log_dirs(self) -> str | None:
-        offline, total = self._offline_dirs()
-        return f"all {total} are offline" if offline == total else None
-
-    def _is_connected(self) -> str | None:
-        assert self._zookeeper is not None
-        return None if self._zookeeper() else "disconnected"
+def directory_document(one: DirectoryFact) -> dict[str, Any]:
+    """As JSON shows it; what cannot be had is absent."""
+    found: dict[str, Any] = {"path": one.path, "state": one.state}
+    if one.free_bytes is not None:
+        found |= {"total_bytes": one.total_bytes, "free_bytes": one.free_bytes}
+    return found

@@ -57,7 +57,7 @@ def make_figures(
         clock,
         *samples,
         uses_zookeeper=config.uses_zookeeper,
-        is_serving=lambda: all(map(worker.processes.is_ready, addresses)),
+        is_serving=worker.health.is_serving,
     )
     timed = sum(address.kind.row.times for address in addresses)
     requests = RequestFigures(TimesView(context.request_times, timed), clock, *samples)

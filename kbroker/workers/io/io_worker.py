@@ -25,6 +25,7 @@ from kbroker.config.topic_config import TopicConfig
 from kbroker.errors import EXIT_CRASH, ErrorCode
 from kbroker.heap import keep_freed_memory
 from kbroker.ipc import calls
+from kbroker.ipc.log_dir_table import LogDirTable
 from kbroker.ipc.process_table import CONTROLLER, Address, ProcessKind
 from kbroker.ipc.rpc import Pending, run
 from kbroker.metrics.catalog import (
@@ -152,6 +153,9 @@ class IoWorker(Worker):
             progress=self.on_recovery_progress,
             placement_lock=placement_lock(context.runtime_dir),
             keeps_topic_ids=self.config.has_topic_ids,
+            note_full_disk=LogDirTable(
+                context.failed_log_dirs, len(self.config.log_dirs)
+            ).note_full_disk,
         )
         me = self.processes.addresses.index(self.address)
         times = RequestTimes(context.request_times, me)

@@ -19,7 +19,7 @@ from kbroker.cli.arguments import Failed
 from kbroker.cli.local.attached import AttachedBroker
 from kbroker.cli.local.board import board, look
 from kbroker.cli.local.runs import left_behind, running
-from kbroker.ipc import layouts, process_table
+from kbroker.ipc import layouts, log_dir_table, process_table
 from kbroker.ipc.named_memory import INDEX, NamedMemory, path_of
 from kbroker.metrics import slots
 
@@ -61,6 +61,7 @@ class Fake:
         self.memory.create("counters", slots.region_size(len(PROCESSES)))
         self.memory.create("clients", client_figures.region_size(1))
         self.memory.create("log-figures", log_figures.region_size(SLOTS, 1))
+        self.memory.create("log-dirs", log_dir_table.region_size(1))
         process_table.write_head(self.index, len(PROCESSES), len(text))
 
     def path(self, region: str) -> str:
@@ -224,7 +225,7 @@ def test_region_of_another_user_comes_after_ones_own_and_is_named() -> None:
     theirs, mine = Fake(status(pid=1)), Fake()
     try:
         for region in (INDEX, "status", "partitions", "slot-names", "counters", "clients",
-                       "log-figures"):  # fmt: skip
+                       "log-figures", "log-dirs"):  # fmt: skip
             os.chown(theirs.path(region), 65534, 65534)
         inode = os.stat(theirs.path(INDEX)).st_ino
         [run] = [run for run in running() if run.identity[1] == inode]

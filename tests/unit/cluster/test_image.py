@@ -9,6 +9,7 @@ from support.network_process import topic_document
 
 from kbroker.cluster.image import ClusterImage
 from kbroker.ipc.documents import DocumentError
+from kbroker.types import BrokerId
 
 pytestmark = pytest.mark.unit
 
@@ -74,3 +75,22 @@ def test_changes_of_what_is_not_known_change_nothing(document: dict[str, Any]) -
             image.apply({"version": 2, "topics": {name: document}})
 
     assert (image.version, list(image.topics)) == (1, ["t"])
+
+
+def test_broker_that_left_is_remembered_until_it_is_back() -> None:
+    image = ClusterImage()
+    broker = {"endpoints": [["PLAINTEXT", "b", 9092, "PLAINTEXT"]], "rack": None}
+    topic = {"id": "00" * 16, "internal": False, "config": {}, "partitions": []}
+    image.apply(
+        {"snapshot": True, "version": 1, "brokers": {"1": broker, "2": broker}, "topics": {}}
+    )
+
+    image.apply({"version": 2, "brokers": {"2": None}})
+    assert image.departed[BrokerId(2)].broker.endpoints[0].host == "b"
+    # A controller process that has restarted sends everything.
+    image.apply({"snapshot": True, "version": 3, "brokers": {"1": broker}, "topics": {"t": topic}})
+    assert list(image.departed) == [2]
+    image.apply({"version": 4, "brokers": {"2": broker}})
+
+    assert image.departed == {}
+    assert image.missing() == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -51,6 +52,29 @@ def test_describe_cluster_of_other_endpoints_is_rejected(
     response = process.ask(DescribeClusterRequest(endpoint_type=endpoint_type), 1)
     assert response.error_code == code
     assert response.error_message
+
+
+def test_broker_that_is_not_registered_is_fenced_with_its_last_address(
+    process: NetworkProcess,
+) -> None:
+    """Brokers 2 and 3 have replicas; of 3 nobody here has seen anything."""
+    process.add_topic("c", b"c" * 16, [5], replicas=[0, 2, 3])
+    document = {"endpoints": [["PLAINTEXT", "10.0.0.2", 9093, "PLAINTEXT"]], "rack": "r2"}
+    process.apply(brokers={"2": document})
+    before_ms = int(time.time() * 1000)
+    process.apply(brokers={"2": None})
+
+    plain = process.ask(DescribeClusterRequest(), 2)
+    asked = process.ask(DescribeClusterRequest(include_fenced_brokers=True), 2)
+
+    assert [row.broker_id for row in plain.brokers] == [0]
+    found = {row.broker_id: row for row in asked.brokers}
+    assert {number: row.is_fenced for number, row in found.items()} == {
+        0: False, 2: True, 3: True,
+    }  # fmt: skip
+    assert (found[2].host, found[2].port, found[2].rack) == ("10.0.0.2", 9093, "r2")
+    assert found[2].fenced_since_ms >= before_ms
+    assert (found[3].host, found[3].port, found[3].fenced_since_ms) == ("", -1, -1)
 
 
 class TestDescribeTopicPartitions:

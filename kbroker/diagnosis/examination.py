@@ -1,0 +1,392 @@
+"""What is wrong with a cluster: asks its brokers, and leaves the judgement to ``health.cluster``.
+
+Each question may fail by itself, for want of a right or of an answer: then it is among what is
+unknown, and the others are asked all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from kbroker.client.admin.cluster import ClusterSummary, probe, summarize_cluster
+from kbroker.client.admin.configs import TOPIC, Setting, describe_configs
+from kbroker.client.admin.groups import ListedGroup, list_groups
+from kbroker.client.admin.partitions import LogDirTotal, log_dir_totals
+from kbroker.client.admin.topics import TopicState, list_topics
+from kbroker.client.admin.transactions import describe_transaction, list_transactions
+from kbroker.client.batches.offsets import LATEST, TopicPartition, committed, list_offsets
+from kbroker.client.connections.cluster import Cluster
+from kbroker.client.errors import ClientError, RejectedError, UnsupportedByBroker
+from kbroker.health.broker import DirectoryFact
+from kbroker.health.cluster import (
+    ClientFact,
+    ClusterFacts,
+    DiskFact,
+    GroupFact,
+    MissingFact,
+    PartitionFact,
+    ReportedFact,
+    SettingFact,
+    TransactionFact,
+    UnreachableFact,
+    findings,
+)
+from kbroker.health.finding import CRITICAL, WARNING, Finding
+from kbroker.protocol.messages.describe_cluster import DescribeClusterRequest
+
+T = TypeVar("T")
+# BOUND: groups that are looked at, transactions that are described, topics of a request.
+GROUPS_MAX = 1_000
+PROBES_AT_ONCE = 8
+TRANSACTIONS_MAX = 20
+TOPICS_AT_ONCE = 500
+# How long a broker may take to answer.
+REACHED_S = 3.0
+# A producer has so long by default (transaction.max.timeout.ms).
+TRANSACTION_OPEN_MS = 15 * 60 * 1000
+MIN_IN_SYNC, UNCLEAN = "min.insync.replicas", "unclean.leader.election.enable"
+# From here on a broker may be lost, and acks=all still mean two copies.
+ENOUGH_REPLICAS = 3
+ADVERTISED = "set advertised.listeners of the broker to an address that can be reached from here"
+
+
+class Examination(NamedTuple):
+    """What the brokers said, and what is wrong by that."""
+
+    facts: ClusterFacts
+    findings: list[Finding]
+
+
+class _Asking:
+    """Asks one question after the other; notes which had no answer."""
+
+    def __init__(self) -> None:
+        self.unknown: list[str] = []
+
+    def ask(self, what: str, question: Callable[[], T]) -> T | None:
+        """None if nobody knows."""
+        try:
+            return question()
+        except ClientError as error:
+            self.unknown.append(f"{what}: {error}")
+            return None
+
+
+def examine(
+    cluster: Cluster,
+    *,
+    watch_s: float = 0.0,
+    reaches: bool = True,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Examination:
+    """Ask everything. watch_s: the time between two looks at groups that are behind; 0: groups are
+    not looked at. reaches: whether to connect to each broker. Raises UnreachableError, Timeout.
+    """
+    asking = _Asking()
+    state = summarize_cluster(cluster)
+    now_ms = int(time.time() * 1000)
+    away = unreachable(cluster, state) if reaches else []
+    gone = {one.subject for one in away}
+    nodes = [row.node for row in state.brokers if _name(row.node) not in gone]
+    reports = [
+        report
+        for node in nodes
+        if (report := asking.ask(f"health of {_name(node)}", partial(report_of, cluster, node)))
+    ]
+    disks = [
+        disk
+        for node in nodes
+        for disk in asking.ask(f"log directories of {_name(node)}", partial(_disks, cluster, node))
+        or ()
+    ]
+    facts = ClusterFacts(
+        now_ms,
+        ",".join(f"{row.host}:{row.port}" for row in state.brokers[:1]) or cluster.bootstrap,
+        [row.node for row in state.brokers],
+        state.controller,
+        missing_facts(state),
+        away,
+        [
+            PartitionFact(topic, number, row.leader, row.replicas, row.isr)
+            for (topic, number), row in sorted(state.troubled.items())
+        ],
+        disks,
+        clients=[one for report in reports for one in report.clients],
+        reported=[one for report in reports for one in report.findings],
+        clocks_ms=[(report.node, report.ahead_ms) for report in reports],
+    )
+    if away:
+        asking.unknown.append(
+            f"groups, transactions and settings: not asked, as {away[0].subject} cannot be reached"
+        )
+    else:
+        facts = _with_more(cluster, facts, asking, watch_s, sleep)
+    facts = facts._replace(unknown=asking.unknown)
+    return Examination(facts, findings(facts))
+
+
+def _with_more(
+    cluster: Cluster,
+    facts: ClusterFacts,
+    asking: _Asking,
+    watch_s: float,
+    sleep: Callable[[float], None],
+) -> ClusterFacts:
+    """What all brokers must answer."""
+    groups = None
+    if watch_s > 0:
+        groups = asking.ask("groups", lambda: _groups(cluster, watch_s, sleep))
+    open_for_long = asking.ask("transactions", lambda: _transactions(cluster, facts.now_ms))
+    settings = asking.ask("settings", lambda: _settings(cluster, len(facts.registered)))
+    return facts._replace(
+        groups=groups or (), transactions=open_for_long or (), settings=settings or ()
+    )
+
+
+def _name(node: int) -> str:
+    return f"broker {node}"
+
+
+class Report(NamedTuple):
+    """What a broker says of itself. ahead_ms: its clock of this machine's."""
+
+    node: int
+    findings: list[ReportedFact]
+    clients: list[ClientFact]
+    ahead_ms: int
+
+
+def report_of(cluster: Cluster, node: int) -> Report | None:
+    """None from a broker that does not say: Kafka's do not. Raises ClientError."""
+    request = DescribeClusterRequest(include_health=True)
+    before = time.time()
+    try:
+        response = cluster.call(node, request, what="health")
+    except UnsupportedByBroker:
+        return None
+    after = time.time()
+    if response.error_code:
+        raise RejectedError(response.error_code, "health", response.error_message)
+    if not response.health:
+        return None
+    return _report(node, response.health, (before + after) * 500)
+
+
+def _report(node: int, text: str, asked_ms: float) -> Report | None:
+    """None for a document of a later release that is another one."""
+    try:
+        document = json.loads(text)
+        found = [
+            ReportedFact(
+                node,
+                Finding(
+                    str(row["kind"]),
+                    str(row["severity"]),
+                    str(row["scope"]),
+                    str(row["subject"]),
+                    str(row["what"]),
+                    str(row["cost"]),
+                    row.get("command"),
+                    row.get("since_ms"),
+                ),
+            )
+            for row in document["findings"]
+            if row["severity"] in (CRITICAL, WARNING)
+        ]
+        clients = [
+            ClientFact(node, str(row["name"]), str(row["quota"])) for row in document["throttled"]
+        ]
+        return Report(node, found, clients, int(document["clock_ms"] - asked_ms))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def missing_facts(state: ClusterSummary) -> list[MissingFact]:
+    """The brokers that are not there."""
+    return [
+        MissingFact(
+            one.node,
+            f"{one.host}:{one.port}" if one.host else None,
+            one.since_ms,
+            one.offline,
+            one.under_replicated,
+        )
+        for one in state.missing
+    ]
+
+
+def unreachable(
+    cluster: Cluster, state: ClusterSummary, timeout_s: float = REACHED_S
+) -> list[UnreachableFact]:
+    """The brokers that are registered but do not answer here: a broker that was killed is
+    registered until its session expires. timeout_s: for each, of which some are tried at a time.
+    """
+    with ThreadPoolExecutor(PROBES_AT_ONCE) as pool:
+        tried = list(
+            pool.map(lambda row: probe(cluster, row.host, row.port, timeout_s), state.brokers)
+        )
+    return [
+        UnreachableFact(_name(broker.node), each.address, each.error, ADVERTISED)
+        for broker, each in zip(state.brokers, tried, strict=True)
+        if each.error is not None
+    ]
+
+
+def _disks(cluster: Cluster, node: int) -> list[DiskFact]:
+    """The log directories of a broker. Raises ClientError."""
+    return [DiskFact(node, _directory(row)) for row in log_dir_totals(cluster, node)]
+
+
+def _directory(row: LogDirTotal) -> DirectoryFact:
+    has_failed = row.error is not None
+    return DirectoryFact(row.path, has_failed, row.total_bytes, row.usable_bytes)
+
+
+def _transactions(cluster: Cluster, now_ms: int) -> list[TransactionFact]:
+    found = []
+    rows = list_transactions(cluster, longer_than_ms=TRANSACTION_OPEN_MS)
+    for row in [row for row in rows if row.state == "Ongoing"][:TRANSACTIONS_MAX]:
+        try:
+            state = describe_transaction(cluster, row.transactional_id)
+        except RejectedError:
+            continue  # it has ended
+        if state.started_ms is not None:
+            open_s = (now_ms - state.started_ms) / 1000
+            # Its producer may have asked for more time.
+            if open_s * 1000 > max(TRANSACTION_OPEN_MS, state.timeout_ms):
+                found.append(TransactionFact(row.transactional_id, open_s))
+    return found
+
+
+# -- groups
+
+
+def _groups(cluster: Cluster, watch_s: float, sleep: Callable[[float], None]) -> list[GroupFact]:
+    """Those that have not read all, and how they got on meanwhile."""
+    listed = list_groups(cluster)[:GROUPS_MAX]
+    began = time.monotonic()
+    before = _look(cluster, listed)
+    behind = [row for row in listed if _lag(before, row.group) > 0]
+    if not behind:
+        return []
+    sleep(watch_s)
+    after = _look(cluster, behind)
+    seconds = time.monotonic() - began
+    found = []
+    for row in behind:
+        lag = _lag(after, row.group)
+        if lag <= 0:
+            continue
+        then, now = before.committed[row.group], after.committed[row.group]
+        read = sum(now[key] - then.get(key, now[key]) for key in now)
+        written = sum(
+            max(0, after.ends[key] - before.ends[key])
+            for key in now
+            if key in after.ends and key in before.ends
+        )
+        # Who is behind by what came since the last commit is not behind.
+        if lag > written:
+            members = 0 if row.state == "Empty" else 1
+            found.append(GroupFact(row.group, lag, seconds, read, written, members))
+    return found
+
+
+class _Look(NamedTuple):
+    committed: dict[str, dict[TopicPartition, int]]
+    ends: dict[TopicPartition, int]
+
+
+def _lag(look: _Look, group: str) -> int:
+    return sum(
+        max(0, look.ends[key] - offset)
+        for key, offset in look.committed.get(group, {}).items()
+        if key in look.ends
+    )
+
+
+def _look(cluster: Cluster, groups: Iterable[ListedGroup]) -> _Look:
+    offsets: dict[str, dict[TopicPartition, int]] = {}
+    for group in groups:
+        try:
+            rows = committed(cluster, group.group, stable=False)
+        except ClientError:
+            continue
+        offsets[group.group] = {key: one.offset for key, one in rows.items()}
+    wanted = {key for rows in offsets.values() for key in rows}
+    known = cluster.topics({topic for topic, _ in wanted})
+    there = {
+        key: LATEST
+        for key in wanted
+        if key[0] in known
+        and (row := known[key[0]].partitions.get(key[1])) is not None
+        and row.leader is not None
+    }
+    ends = list_offsets(cluster, there) if there else {}
+    return _Look(offsets, {key: row.offset for key, row in ends.items()})
+
+
+# -- settings
+
+
+def _settings(cluster: Cluster, brokers: int) -> list[SettingFact]:
+    topics = {row.name: row for row in list_topics(cluster) if not row.internal}
+    values = _topic_values(cluster, list(topics))
+    return settings_that_endanger(topics, values, brokers)
+
+
+def _topic_values(cluster: Cluster, names: list[str]) -> dict[str, dict[str, str | None]]:
+    found: dict[str, dict[str, str | None]] = {}
+    for first in range(0, len(names), TOPICS_AT_ONCE):
+        some = names[first : first + TOPICS_AT_ONCE]
+        for name, rows in describe_configs(cluster, TOPIC, some, [MIN_IN_SYNC, UNCLEAN]).items():
+            if not isinstance(rows, RejectedError):
+                found[name] = {row.name: row.value for row in _of_list(rows)}
+    return found
+
+
+def _of_list(rows: list[Setting]) -> list[Setting]:
+    return [row for row in rows if row.name in (MIN_IN_SYNC, UNCLEAN)]
+
+
+def settings_that_endanger(
+    topics: dict[str, TopicState], values: dict[str, dict[str, str | None]], brokers: int
+) -> list[SettingFact]:
+    """brokers: how many are registered; with one, nothing can be replicated."""
+    of_one, single, unclean, impossible = [], [], [], []
+    for name, topic in sorted(topics.items()):
+        replicas = min((len(row.replicas) for row in topic.partitions), default=0)
+        own = values.get(name, {})
+        in_sync = own.get(MIN_IN_SYNC)
+        if replicas >= ENOUGH_REPLICAS and in_sync == "1":
+            of_one.append(name)
+        if replicas == 1 and brokers > 1:
+            single.append(name)
+        if replicas > 1 and own.get(UNCLEAN) == "true":
+            unclean.append(name)
+        if in_sync is not None and in_sync.isdecimal() and int(in_sync) > replicas > 0:
+            impossible.append(name)
+    alter = "kbroker topic alter {{topic}} -c {} -b {{bootstrap}}"
+    rows = (
+        (MIN_IN_SYNC, "1 with 3 replicas", of_one,
+         "acks=all is answered with one copy, which may be lost with its broker",
+         alter.format(f"{MIN_IN_SYNC}=2")),
+        (MIN_IN_SYNC, "more than there are replicas", impossible,
+         "writes with acks=all are always rejected", alter.format(f"{MIN_IN_SYNC}=1")),
+        ("replication factor", f"1 with {brokers} brokers", single,
+         "they are gone while their broker is, and for ever with its disk",
+         "kafka-reassign-partitions --bootstrap-server {bootstrap} --generate "
+         "--topics-to-move-json-file topics.json --broker-list 0,1,2"),
+        (UNCLEAN, "true", unclean,
+         "a replica that is behind may become leader: records that were acknowledged are lost",
+         alter.format(f"{UNCLEAN}=false")),
+    )  # fmt: skip
+    return [
+        SettingFact(setting, value, len(names), names[:10], cost, better)
+        for setting, value, names, cost, better in rows
+        if names
+    ]
