@@ -155,9 +155,9 @@ intervals is forgotten.
 
 ## Health
 
-`/livez`, `/readyz`, `/readyz?for=writes` and `/healthz` are 200 if all is well with this broker, else
-503; `?verbose` lists the checks. `/health` says as JSON what is wrong. [health.md](health.md) has what
-fails which, and how `kbroker health` and `kbroker doctor` speak of the cluster.
+`/livez`, `/readyz`, `/readyz?for=writes` and `/healthz` are 200 if all is well with this broker,
+else 503; `?verbose` lists the checks. `/health` says as JSON what is wrong. [health.md](health.md)
+has what fails which, and how `kbroker health` and `kbroker doctor` speak of the cluster.
 
 ## This broker's own
 
