@@ -180,7 +180,6 @@ def board(broker: AttachedBroker, before: Look, now: Look) -> dict[str, Any]:
         if count
     ]
     requests.sort(key=lambda row: (-row["per_s"], -row["total"]))
-    facts = broker_facts(broker.run)
     return {
         "broker": {
             "broker_id": broker.status["broker_id"],
@@ -192,6 +191,20 @@ def board(broker: AttachedBroker, before: Look, now: Look) -> dict[str, Any]:
             "log_dirs": broker.status["log_dirs"],
             "seconds": round(seconds, 2),
         },
+        **_health(broker),
+        "processes": [
+            _process(broker, address, before, now, seconds)
+            for address in broker.addresses
+        ],
+        "topics": topics,
+        "clients": clients,
+        "requests": requests,
+    }  # fmt: skip
+
+
+def _health(broker: AttachedBroker) -> dict[str, Any]:
+    facts = broker_facts(broker.run)
+    return {
         "findings": [found.document for found in findings(facts)],
         "log_dirs": [
             {
@@ -203,14 +216,7 @@ def board(broker: AttachedBroker, before: Look, now: Look) -> dict[str, Any]:
             }
             for one in facts.directories
         ],
-        "processes": [
-            _process(broker, address, before, now, seconds)
-            for address in broker.addresses
-        ],
-        "topics": topics,
-        "clients": clients,
-        "requests": requests,
-    }  # fmt: skip
+    }
 
 
 def _process(

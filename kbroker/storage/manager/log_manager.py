@@ -85,18 +85,15 @@ class LogManager:
         keeps_topic_ids: bool = True,
         note_full_disk: Callable[[int, str, int], None] = lambda index, path, code: None,
     ) -> None:
-        """failed_flags: by directory, of all io workers of this run. progress: called in a long
-        recovery. placement_lock: a file, locked to choose a directory. keeps_topic_ids: see LogDir.
-        note_full_disk: called with the directory and the errno of a write that found no room.
-        """
+        """failed_flags: by directory, of all io workers. progress: called in a long recovery.
+        placement_lock: locked to choose a directory. note_full_disk: see ``LogDirTable``."""
         self.config = config
         self.worker_count = worker_count
         self.clock = clock
         self._background = background or BackgroundDisk()
         self.dirs = LogDirs(log_dirs, failed_flags, keeps_topic_ids=keeps_topic_ids)
         self.suspects = Suspects(self.dirs, self._background)
-        self._open = OpenLogs(table)
-        self._note_full_disk = note_full_disk
+        self._open, self._note_full_disk = OpenLogs(table), note_full_disk
         self.shortages = Shortages(clock.monotonic_ms)
         self.placement = Placement(
             self.dirs, table, placement_lock, lambda path: self.delete_later([path], 0)
