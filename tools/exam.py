@@ -79,6 +79,11 @@ EXAMS = {
          "tests/integration/test_rolling_restart.py"],
         (1, 10, 100),
     ),
+    "failover": Exam(
+        "three brokers, killed at once by role: the longest pause of each kind of client",
+        ["-s", FAULT + "test_failover_exam.py"],
+        (1, 25, 50),
+    ),
     "namespaces": Exam(
         "three brokers and ZooKeeper in network namespaces: packets are dropped, one way and both",
         [FAULT + "test_cluster_namespaces.py"],

@@ -8,16 +8,27 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from typing import Protocol
 
 FILE_NAME = "zookeeper-session"
 
 
-class SessionFile:
-    """A file in the runtime directory, whose content ends with this run of the broker."""
+class Kept(Protocol):
+    """What outlives this run: ``kept_session.KeptSession``."""
 
-    def __init__(self, directory: str, connect: str) -> None:
+    def write(self, session: tuple[int, bytes]) -> None: ...
+    def remove(self) -> None: ...
+
+
+class SessionFile:
+    """A file in the runtime directory, whose content ends with this run of the broker. kept: has
+    the same for the next run.
+    """
+
+    def __init__(self, directory: str, connect: str, kept: Kept | None = None) -> None:
         self._path = os.path.join(directory, FILE_NAME)
         self._connect = connect
+        self._kept = kept
 
     def read(self) -> tuple[int, bytes] | None:
         """The session of the last incarnation; None if there was none, there."""
@@ -41,8 +52,12 @@ class SessionFile:
         with open(fd, "w", encoding="utf-8") as file:
             json.dump(document, file)
         os.replace(new, self._path)
+        if self._kept is not None:
+            self._kept.write(session)
 
     def remove(self) -> None:
         """The session has ended."""
         with contextlib.suppress(OSError):  # if it stays, resuming it fails and a new one begins
             os.unlink(self._path)
+        if self._kept is not None:
+            self._kept.remove()

@@ -130,17 +130,22 @@ class PeerWatch:
         self._tell(how, why)
 
     async def _greet(self) -> int:
-        """The epoch of the registration of whoever is there. Raises LinkFailed."""
+        """The epoch of the registration of whoever is there. Raises LinkFailed.
+
+        One that has none yet is not reached: nobody could say whose end the connection's end is.
+        """
         request = PeerStatusRequest(broker_id=self._me)
         response = await self.link.ask(self._endpoint(), request, VERSION)
-        if response.error_code != ErrorCode.NONE or response.broker_id != self._broker_id:
-            self.link.lost = None
+        why, epoch = "", int(response.broker_epoch)
+        if response.error_code != ErrorCode.NONE:
+            why = f"it answers with error {response.error_code}"
+        elif response.broker_id != self._broker_id:
+            why = f"broker {response.broker_id} is there"
+        elif epoch < 0:
+            why = "it has not registered yet"
+        if why:
             self.link.close()
-            self.link.lost = self._lost
-            if response.error_code != ErrorCode.NONE:
-                raise LinkFailed(f"it answers with error {response.error_code}")
-            raise LinkFailed(f"broker {response.broker_id} is there")
-        epoch: int = response.broker_epoch
+            raise LinkFailed(why)
         return epoch
 
     def _endpoint(self) -> Endpoint:

@@ -213,6 +213,7 @@ class Broker:
     def crash(self) -> None:
         self.is_alive = False
         self.store.crash()
+        self.cluster.dead_sessions.add(self.store.session_id)
         for sender, link, sent in self._serving:
             sender.repeat(link, sent)
 
@@ -254,6 +255,15 @@ class Broker:
     async def before_hosting(self, session_id: int) -> None:
         pass
 
+    async def end_last_session(self, session_id: int) -> bool:
+        """What its data directory has of its last run's session may be damaged, or a copy."""
+        cluster = self.cluster
+        if session_id not in cluster.dead_sessions or cluster.random.random() < 0.3:
+            return False
+        await self.sleep(cluster.delay_ms())
+        cluster.end_session(session_id)
+        return True
+
     def drop_follower(self, broker_id: int, closed_ms: int) -> Pending[int]:
         """As the host of its failover: it has no io worker."""
         told: Pending[int] = Pending()
@@ -272,6 +282,7 @@ class Broker:
         await self.stored.complete(topic.name for topic in state.topics())
         if store.is_stopped:
             raise Fenced
+        self.failover.leave_out(state)
         self.controller = ActiveController(state, store, self, self.stored)
         requests = TopicRequests(
             state,
@@ -515,6 +526,7 @@ class SimulatedCluster(SimulatedEnsemble):
         self.apply([Operation("create", paths.CLUSTER_ID, identity)], session_id)
         self.walls = Walls(self)
         self.early = FailoverCounts()  # of all brokers
+        self.dead_sessions: set[int] = set()  # of brokers' controller processes
         self.brokers: list[Any] = []
         self.brokers += [self.start(number) for number in range(3)]
 

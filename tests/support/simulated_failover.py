@@ -64,6 +64,8 @@ class SimulatedWatch:
         cluster, me = self._broker.cluster, self._broker.number
         how = cluster.reach(me, self.number)
         epoch = cluster.brokers[self.number].hosting.broker_epoch
+        if how is Attempt.REACHED and epoch < 0:
+            how = Attempt.OTHER  # as in ``PeerWatch._greet``
         self.evidence.attempted(how, self._broker.now_ms(), epoch)
         if how is Attempt.REACHED:
             self._is_told = False

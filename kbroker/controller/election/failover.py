@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 from kbroker.controller.election.events import EventQueue
 from kbroker.controller.replicas.background import Background
-from kbroker.controller.state.state import Broker
+from kbroker.controller.state.state import Broker, ClusterState
 from kbroker.controller.store import persistence
 from kbroker.controller.store.topic_nodes import DAMAGED
 from kbroker.ipc.pending import Pending, TooLate, run, within
@@ -115,6 +115,8 @@ class Failover:
         # When a controller's connections had ended that was deposed: the same evidence does that
         # once.
         self._deposed: dict[int, int] = {}
+        # The registration of each controller that was deposed by this broker.
+        self._confirmed: dict[int, int] = {}
         self._heard_ms: dict[int, int] = {}
 
     # -- what happens --
@@ -150,6 +152,20 @@ class Failover:
             logger.info("broker %d, which was removed early, is back in its session", broker_id)
             epoch = evidence.epoch
             background.writes.put(lambda: background.brokers.readmit(broker_id, epoch))
+
+    def leave_out(self, state: ClusterState) -> None:
+        """This broker is elected, as it has deposed the last controller: that one is removed from
+        the state before anybody is told of it.
+        """
+        for broker_id, epoch in self._confirmed.items():
+            broker = state.brokers.get(broker_id)
+            if broker is not None and broker.epoch == epoch and self._is_gone(broker_id):
+                logger.warning("broker %d is gone: leaving it out before its session ends",
+                               broker_id)  # fmt: skip
+                self.counts.removals += 1
+                state.removed_early[broker_id] = epoch
+                state.remove_broker(broker_id)
+        self._confirmed.clear()
 
     def elected(self) -> None:
         """This broker is the controller now; some may be gone that it did not replace before."""
@@ -201,7 +217,7 @@ class Failover:
         dropped = self._host.drop_follower(broker_id, closed_ms)
         presence = await self._present()
         broker = (await persistence.registrations(self._store)).get(broker_id)
-        if broker is None or evidence.epoch not in (NO_EPOCH, broker.epoch):
+        if broker is None or evidence.epoch != broker.epoch:
             return False
         self._heard_ms[broker_id] = await dropped
         if not self._is_gone(broker_id):
@@ -219,6 +235,7 @@ class Failover:
         why = f"its connections ended and its listener refuses; {said}"
         if is_controller:
             self._deposed[broker_id] = closed_ms
+            self._confirmed[broker_id] = broker.epoch
             await self._depose(presence, broker, why)
             return False
         return not self._remove(broker_id, broker.epoch, why, closed_ms)
@@ -306,11 +323,14 @@ class Failover:
         background = self._host.background
         if background is None:
             return False
-        logger.warning("broker %d is gone (%s): removing it before its session ends",
-                       broker_id, why)  # fmt: skip
-        self.counts.removals += 1
 
         async def remove() -> None:
+            # Other events came first, and it may be back; if it comes back later, it is readmitted.
+            if not self._is_gone(broker_id):
+                return
+            logger.warning("broker %d is gone (%s): removing it before its session ends",
+                           broker_id, why)  # fmt: skip
+            self.counts.removals += 1
             reason = f"broker {broker_id} is gone"
             told = await background.brokers.remove_early(broker_id, epoch, reason)
 

@@ -57,11 +57,12 @@ class Registered(NamedTuple):
 
 
 class AlreadyRegistered(Exception):
-    """Another session has registered this broker id."""
+    """Another session has registered this broker id. is_here: with this broker's addresses."""
 
-    def __init__(self, text: str, session_id: int) -> None:
+    def __init__(self, text: str, session_id: int, *, is_here: bool = False) -> None:
         super().__init__(text)
         self.session_id = session_id
+        self.is_here = is_here
 
 
 class AddressTaken(Exception):
@@ -140,8 +141,8 @@ async def register(
             except NoNode:
                 continue  # its session ended in between
             if node.stat.owner_session != session_id:
-                taken = _taken(me, node.data)
-                raise AlreadyRegistered(taken, node.stat.owner_session) from None
+                taken, is_here = _taken(me, node.data)
+                raise AlreadyRegistered(taken, node.stat.owner_session, is_here=is_here) from None
             # The registration of the previous process, whose session was resumed.
             transaction = store.multi()
             if me.cluster_id and node.stat.created_id != me.resumes:
@@ -199,18 +200,22 @@ async def present_controller(store: SettledStore) -> tuple[int, LiveBroker] | No
         return None
 
 
-def _taken(me: Registration, document: bytes) -> str:
-    """That another session has the broker id, which says where it and this broker are."""
+def _taken(me: Registration, document: bytes) -> tuple[str, bool]:
+    """That another session has the broker id, which says where it and this broker are; and whether
+    that is the same place.
+    """
     try:
-        theirs = _places(paths.decode_broker(document)[0])
+        endpoints = paths.decode_broker(document)[0]
+        theirs, is_here = _places(endpoints), sorted(endpoints) == sorted(me.endpoints)
     except DAMAGED:
-        theirs = "unknown addresses"
-    return (
+        theirs, is_here = "unknown addresses", False
+    text = (
         f"broker {me.broker_id} is registered by another session ({theirs}), so this one "
         f"({_places(me.endpoints)}) cannot be. If that is another broker, stop it, or give one of "
         "them another broker.id; after a crash the session ends by itself, in its "
         "zookeeper.session.timeout.ms"
     )
+    return text, is_here
 
 
 def _places(endpoints: list[list[Any]]) -> str:

@@ -77,6 +77,9 @@ class Host(Protocol):
     def connected(self, is_connected: bool) -> None:
         """Whether the store is connected; nothing is decided while it is not."""
 
+    async def end_last_session(self, session_id: int) -> bool:
+        """End this session, if it is that of the last run of this broker, which was killed."""
+
     def failed(self, error: BaseException) -> None:
         """A turn ended with an unexpected error."""
 
@@ -147,6 +150,8 @@ class Session:
             try:
                 registered = await register(self._plain, self._me, session_id, now_ms)
             except AlreadyRegistered as error:
+                if error.is_here and await self._host.end_last_session(error.session_id):
+                    continue
                 if error.session_id != holder:
                     holder, waited_ms = error.session_id, 0
                 # A session that outlives its time is that of a broker that lives.

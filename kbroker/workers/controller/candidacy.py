@@ -71,6 +71,9 @@ class Process(Protocol):
     async def before_hosting(self, session_id: int) -> None:
         """The broker has registered in this session."""
 
+    async def end_last_session(self, session_id: int) -> bool:
+        """End this session, if it is that of the last run of this broker."""
+
     def not_elected(self) -> None:
         """Another broker is the controller, or about to become it."""
 
@@ -175,6 +178,9 @@ class Candidacy:
 
     async def before_hosting(self, session_id: int) -> None:
         await self._process.before_hosting(session_id)
+
+    async def end_last_session(self, session_id: int) -> bool:
+        return await self._process.end_last_session(session_id)
 
     def connected(self, is_connected: bool) -> None:
         self.is_connected = is_connected

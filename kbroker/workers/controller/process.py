@@ -66,7 +66,7 @@ from kbroker.workers.controller.forgotten import ForgottenReplicas
 from kbroker.workers.controller.phase import ImageGate, Phase
 from kbroker.workers.controller.serving import Serving
 from kbroker.workers.controller.slot_assignments import slot_assignments
-from kbroker.workers.controller.store_start import has_all_directories, open_store
+from kbroker.workers.controller.store_start import LastSession, has_all_directories, open_store
 from kbroker.workers.controller.strays import set_strays_aside
 from kbroker.workers.controller.topic_services import TopicServices
 from kbroker.workers.plugged import uses_acls
@@ -95,6 +95,7 @@ class ControllerWorker(Worker):
             self._endpoints = advertised_endpoints(self.config, self._bound_ports())
             if self.config.uses_zookeeper:
                 self._endpoints = registered_endpoints(self.config, self._endpoints)
+            self.last_session = LastSession(self.context, self.rpc.sleep)
             self.store = open_store(self.context, self._times_of(ZOOKEEPER_ROW))
         except (*START_FAILURES, *DAMAGED) as error:
             raise cannot_start(error) from error
@@ -252,6 +253,7 @@ class ControllerWorker(Worker):
 
     def make_elected(self, controller: ActiveController) -> ElectedController:
         state = controller.state
+        self.failover.failover.leave_out(state)
         for topic in state.topics():
             hosted = enumerate(partition.replicas for partition in topic.partitions)
             here = [number for number, replicas in hosted if state.broker_id in replicas]
@@ -278,6 +280,9 @@ class ControllerWorker(Worker):
             lambda: has_all_directories(context) and self.store.session_id == session_id,
             lambda key: self.hosting.replicas.replica(key) is not None,
         )
+
+    async def end_last_session(self, session_id: int) -> bool:
+        return await self.last_session.end(session_id)
 
     def term_began(self) -> None:
         """The controller is elected and loaded; processes can get the image now."""

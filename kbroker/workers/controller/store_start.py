@@ -5,18 +5,27 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from kbroker.adopt.at_start import look_at_topics, refuse_kafkas, topics_to_serve
 from kbroker.adopt.errors import Refusal
 from kbroker.adopt.unknown_logs import UnknownLogs, look_at_unknown
 from kbroker.controller.store import completion
+from kbroker.ipc.pending import Pending
 from kbroker.metastore.embedded import EmbeddedStore
 from kbroker.metastore.node_file import NodeFile
 from kbroker.metastore.store import Store, StoreFailed
 from kbroker.metastore.store_files import FILE_NAME, holds_store, places_of_store
 from kbroker.workers.base import ProcessContext
 
+if TYPE_CHECKING:
+    from kbroker.metastore.kept_session import KeptSession
+    from kbroker.metastore.zookeeper_settings import ZooKeeperSettings
+
 logger = logging.getLogger(__name__)
+
+# How often the end of a session is looked at.
+LOOK_MS = 10
 
 
 def open_store(context: ProcessContext, note_request: Callable[[int], None]) -> Store:
@@ -33,9 +42,46 @@ def open_store(context: ProcessContext, note_request: Callable[[int], None]) -> 
     from kbroker.metastore.zookeeper_settings import settings_of
 
     settings = settings_of(context.config)
-    store = ZooKeeperStore(settings, SessionFile(context.runtime_dir, settings.connect))
+    file = SessionFile(context.runtime_dir, settings.connect, kept_session(context, settings))
+    store = ZooKeeperStore(settings, file)
     store.time_requests(note_request)
     return store
+
+
+def kept_session(context: ProcessContext, settings: ZooKeeperSettings) -> KeptSession:
+    """What is kept of the session in the first data directory that can be used."""
+    from kbroker.metastore.kept_session import KeptSession
+
+    owner = (context.cluster_id, int(context.broker_id), settings.connect)
+    return KeptSession(next(iter(context.clean_start)), owner)
+
+
+class LastSession:
+    """The session of the last run of this broker. Made before the present one is kept."""
+
+    def __init__(self, context: ProcessContext, sleep: Callable[[int], Pending[None]]) -> None:
+        self._sleep = sleep
+        self._settings: ZooKeeperSettings | None = None
+        self._session: tuple[int, bytes] | None = None
+        if context.config.uses_zookeeper and context.incarnation == 1:
+            from kbroker.metastore.zookeeper_settings import settings_of
+
+            self._settings = settings_of(context.config)
+            self._session = kept_session(context, self._settings).read()
+
+    async def end(self, session_id: int) -> bool:
+        """End it, if it is the one that has this broker's registration; once."""
+        session, self._session = self._session, None
+        if session is None or session[0] != session_id or self._settings is None:
+            return False
+        from kbroker.metastore.kept_session import Ending
+
+        ending = Ending(self._settings, session)
+        while not ending.is_done:
+            await self._sleep(LOOK_MS)
+        if ending.has_ended:
+            logger.info("ended session 0x%x of the last run, which was killed", session_id)
+        return ending.has_ended
 
 
 def _embedded_store(context: ProcessContext) -> EmbeddedStore:

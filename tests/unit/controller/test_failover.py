@@ -9,6 +9,7 @@ import pytest
 from support.controllers import resolved
 
 from kbroker.controller.election.failover import Failover
+from kbroker.controller.state.state import ClusterState
 from kbroker.ipc.pending import Pending, run
 from kbroker.metastore import paths
 from kbroker.metastore.settled import SettledStore
@@ -329,3 +330,35 @@ def test_answers_to_others_follow_from_what_is_known(scene: Scene) -> None:
     assert scene.failover.hearing(DEAD, NO_EPOCH) is Hearing.GONE
     scene.evidences[DEAD].attempted(Attempt.REACHED, 9, 9)
     assert scene.failover.hearing(DEAD, NO_EPOCH) is Hearing.HEARS
+
+
+def test_controller_that_was_deposed_is_left_out_by_the_next_one(scene: Scene) -> None:
+    """Nobody is told of it as of one that lives."""
+    scene.elect(DEAD)
+    scene.report(DEAD)
+    state = ClusterState(ME, 2)
+    for number in (ME, DEAD, THIRD):
+        state.set_broker(number, [], None, scene.epochs[number])
+    scene.failover.leave_out(state)
+    assert (sorted(state.brokers), state.removed_early) == ([ME, THIRD], {DEAD: scene.epochs[DEAD]})
+
+
+def test_controller_that_is_back_is_not_left_out(scene: Scene) -> None:
+    scene.elect(DEAD)
+    scene.report(DEAD)
+    scene.evidences[DEAD].attempted(Attempt.REACHED, scene.now_ms(), scene.epochs[DEAD])
+    state = ClusterState(ME, 2)
+    state.set_broker(DEAD, [], None, scene.epochs[DEAD])
+    scene.failover.leave_out(state)
+    assert sorted(state.brokers) == [DEAD]
+
+
+def test_broker_that_is_back_when_its_turn_comes_is_not_removed(scene: Scene) -> None:
+    """Other events of the controller came first."""
+    scene.elect(ME)
+    put, late = scene.put, list[Any]()
+    scene.put = late.append  # type: ignore[method-assign]
+    scene.report(DEAD)
+    scene.evidences[DEAD].attempted(Attempt.REACHED, scene.now_ms(), scene.epochs[DEAD])
+    put(late.pop())
+    assert scene.brokers.removed == []

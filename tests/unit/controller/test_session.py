@@ -16,7 +16,7 @@ from kbroker.controller.election.session import Session
 from kbroker.ipc.pending import Pending, run
 from kbroker.metastore import paths
 from kbroker.metastore.settled import Fenced, SettledStore
-from kbroker.metastore.simulated import Faults, SimulatedEnsemble
+from kbroker.metastore.simulated import SESSION_TIMEOUT_MS, Faults, SimulatedEnsemble
 from kbroker.metastore.store import ANY_VERSION, ConnectionLoss, Operation
 from kbroker.types import BrokerId
 
@@ -55,6 +55,7 @@ class Broker:
         self.store = ensemble.connect()
         self.epoch: int | None = None  # of its candidacy
         self.controller_epoch = 0
+        self.ended_by_start = 0  # the session of its last run
         self.not_elected_count = 0
         self.failures: list[BaseException] = []
         self.registrations: list[tuple[int, int]] = []
@@ -70,6 +71,12 @@ class Broker:
 
     def registered(self, broker_epoch: int, controller_epoch: int) -> None:
         self.registrations.append((broker_epoch, controller_epoch))
+
+    async def end_last_session(self, session_id: int) -> bool:
+        if session_id != self.ended_by_start:
+            return False
+        self.ensemble.end_session(session_id)
+        return True
 
     async def before_hosting(self, session_id: int) -> None:
         await self.ensemble.sleep(1)
@@ -169,6 +176,34 @@ def test_id_of_a_living_broker_is_waited_for(caplog: pytest.LogCaptureFixture) -
     first.store.crash()
     ensemble.run_until(lambda: is_settled(ensemble, [second]))
     assert second.session.broker_epoch > first.session.broker_epoch
+
+
+def test_broker_that_was_killed_ends_the_session_of_its_last_run() -> None:
+    """It is kept in its data directory; nobody waits until it expires."""
+    ensemble = Ensemble(1, Faults())
+    first = Broker(ensemble, 0)
+    ensemble.run_until(lambda: is_settled(ensemble, [first]))
+    first.store.crash()
+    second = Broker(ensemble, 0)
+    second.ended_by_start = first.store.session_id
+    killed_ms = ensemble.now_ms
+    ensemble.run_until(lambda: is_settled(ensemble, [second]))
+    assert ensemble.now_ms - killed_ms < SESSION_TIMEOUT_MS
+    assert second.session.broker_epoch > first.session.broker_epoch
+
+
+def test_session_at_another_address_is_not_ended() -> None:
+    """A second broker has the id, or this one has moved: the session decides, as ever."""
+    ensemble = Ensemble(1, Faults())
+    document = paths.encode_broker([["PLAINTEXT", "elsewhere", 9092, "PLAINTEXT"]], None, 0)
+    other = ensemble.begin_session()
+    ensemble.apply([Operation("create", paths.broker(0), document, ephemeral=True)], other)
+    broker = Broker(ensemble, 0)
+    broker.ended_by_start = other
+    waited = ensemble.sleep(2_000)
+    ensemble.run_until(lambda: waited.done)
+    assert ensemble.is_alive(other)
+    assert broker.session.broker_epoch == -1
 
 
 def in_cluster(cluster_id: str) -> Ensemble:

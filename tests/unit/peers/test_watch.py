@@ -169,6 +169,20 @@ def no_kafka(listener: socket.socket) -> None:
     threading.Thread(target=serve, daemon=True).start()
 
 
+@pytest.mark.parametrize("answer", [{"broker_epoch": -1}, {"error_code": 31}])
+def test_broker_without_a_registration_is_not_reached(
+    watching: Watching, answer: dict[str, int]
+) -> None:
+    """It may be the next run of one that is gone: its end would say nothing of the registration."""
+    peer = Peer(**answer)
+    watching.watch(peer.broker.port)
+    watching.attempts(3)
+    assert watching.told == []
+    peer.answer |= {"broker_epoch": EPOCH, "error_code": 0}
+    watching.wait("2 reached")
+    peer.kill()
+
+
 @pytest.mark.parametrize("what", ["another program", "another broker"])
 def test_something_else_at_its_port_is_no_evidence(
     watching: Watching, what: str, caplog: pytest.LogCaptureFixture

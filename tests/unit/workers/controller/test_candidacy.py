@@ -86,6 +86,9 @@ class Process:
     def term_began(self) -> None:
         self.entered += 1
 
+    async def end_last_session(self, session_id: int) -> bool:
+        return False
+
     async def before_hosting(self, session_id: int) -> None:
         self.may_host_in = session_id
 
