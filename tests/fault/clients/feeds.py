@@ -121,7 +121,7 @@ class Topics:
             name, len(replicas), replica_assignment=replicas, config={"min.insync.replicas": "2"}
         )
 
-        _done(
+        self._done(
             lambda: self._admin.create_topics([new], operation_timeout=20)[name],
             ("TOPIC_ALREADY_EXISTS",),
             f"{name} is created",
@@ -137,37 +137,38 @@ class Topics:
             assert name in _ELECTED, f"{key.topic}-{key.partition}: {name}"
 
     def delete(self, name: str) -> None:
-        _done(
+        self._done(
             lambda: self._admin.delete_topics([name], operation_timeout=20)[name],
             ("UNKNOWN_TOPIC_OR_PART",),
             f"{name} is deleted",
         )
 
     def grow(self, name: str, count: int) -> None:
-        _done(
+        self._done(
             lambda: self._admin.create_partitions([NewPartitions(name, count)])[name],
             ("INVALID_PARTITIONS",),
             f"{name} has {count} partitions",
         )
 
+    def _done(self, call: Callable[[], Any], already: tuple[str, ...], what: str) -> None:
+        """Make a change, which an attempt that timed out may have made. already: its errors then;
+        else another topic of that name is still being deleted.
+        """
+        in_vain: list[str] = []
 
-def _done(call: Callable[[], Any], already: tuple[str, ...], what: str) -> None:
-    """Make a change, which an attempt that timed out may have made. already: its errors then; else
-    another topic of that name is still being deleted.
-    """
-    in_vain: list[str] = []
+        def done() -> bool:
+            try:
+                call().result(30)
+            except KafkaException as error:
+                name = error.args[0].name()
+                if name == "NOT_CONTROLLER":  # librdkafka asks who it is when a connection ends
+                    self._admin.list_topics(timeout=30)
+                if name not in already:
+                    in_vain.append(name)
+                assert in_vain and name in already, str(error)
+            return True
 
-    def done() -> bool:
-        try:
-            call().result(30)
-        except KafkaException as error:
-            name = error.args[0].name()
-            if name not in already:
-                in_vain.append(name)
-            assert in_vain and name in already, str(error)
-        return True
-
-    wait_until(done, 60, what)
+        wait_until(done, 60, what)
 
 
 def touch_transactions(bootstrap: str) -> None:
