@@ -390,11 +390,13 @@ class Batch:
 
     def _behind(self, part: _Part) -> str:
         """What a reader has not returned yet, of what the feed knows to be there."""
-        ends = {
-            p: end for feed in self._feeds for (t, p), end in feed.ends.items() if t == part.topic
-        }
-        if part.role.settings.get("isolation_level") == "read_committed":
-            return ""  # the last ones may have been aborted; they are looked for in the log
+        is_committed = part.role.settings.get("isolation_level") == "read_committed"
+        ends: dict[int, int] = {}
+        for feed in self._feeds:
+            known = feed.committed_ends if is_committed else feed.ends
+            for (topic, partition), end in known.items():
+                if topic == part.topic:
+                    ends[partition] = max(end, ends.get(partition, 0))
         left = part.progress.behind({p: end for p, end in ends.items() if p < part.partitions})
         return f"not read in a minute: {left}" if left else ""
 

@@ -26,13 +26,15 @@ Log = dict[int, list[tuple[int, str]]]  # offset and value, by partition
 
 class Feed:
     """Writes to all partitions of these topics until it is closed. acked: when readers may have
-    what was written, by topic and partition; their ends by ``ends``.
+    what was written, by topic and partition; their ends by ``ends``, and those of what is
+    committed by ``committed_ends``.
     """
 
     def __init__(self, bootstrap: str, topics: dict[str, int], transactional: str = "") -> None:
         self.topics = topics
         self.acked: dict[tuple[str, int], list[float]] = defaultdict(list)
         self.ends: dict[tuple[str, int], int] = {}
+        self.committed_ends: dict[tuple[str, int], int] = {}
         config = {"bootstrap.servers": bootstrap, "linger.ms": 2, "acks": "all", **QUIET}
         config |= {"enable.idempotence": True, "message.timeout.ms": 60_000}
         config["topic.metadata.refresh.interval.ms"] = 1_000  # a topic may grow
@@ -74,6 +76,7 @@ class Feed:
                 self._producer.commit_transaction(30)
                 for key in self._written:
                     self.acked[key].append(time.monotonic())
+                    self.committed_ends[key] = self.ends[key]
             else:
                 self._producer.abort_transaction(30)
         except KafkaException as error:
@@ -102,6 +105,8 @@ class Feed:
             else:
                 self.acked[key].append(time.monotonic())
             self.ends[key] = max(self.ends.get(key, 0), message.offset() + 1)
+            if not self._transactional:
+                self.committed_ends[key] = self.ends[key]
 
     def close(self) -> None:
         self._stop.set()
