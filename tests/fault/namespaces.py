@@ -1,7 +1,8 @@
 """Machines for one test: network namespaces on a bridge, for root on Linux.
 
 Each has an address that this process reaches, and drops the packets of others on demand, those of
-one direction: the sender's TCP then repeats them, less and less often, and new connections fail.
+one direction: the sender's TCP then repeats them, less and less often, and new connections fail. Or
+it rejects them: the sender's connections are reset, and new ones refused.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class Network:
         for command in ("ip", "nft"):
             if shutil.which(command) is None:
                 pytest.skip(f"{command} is not installed")
-        self._dropped: set[tuple[str, str]] = set()  # sender and receiver
+        # What happens to packets, by sender and receiver.
+        self._stopped: dict[tuple[str, str], list[str]] = {}
         self._spaces: list[str] = []
         taken = _run("ip", "-4", "-o", "address")
         net = next(net for net in NETS if f" {net}." not in taken)
@@ -67,22 +69,29 @@ class Network:
 
     def drop(self, sender: str, receiver: str) -> None:
         """No packet of ``sender`` arrives at ``receiver`` any more."""
-        self._dropped.add((sender, receiver))
+        self._stopped[sender, receiver] = ["drop"]
+        self._set_rules(receiver)
+
+    def reject(self, sender: str, receiver: str) -> None:
+        """``receiver`` resets the connections of ``sender``, as a firewall with REJECT does."""
+        words = ["meta", "l4proto", "tcp", "reject", "with", "tcp", "reset"]
+        self._stopped[sender, receiver] = words
         self._set_rules(receiver)
 
     def heal(self, name: str | None = None) -> None:
         """Let all packets arrive, or those from and to this machine."""
-        healed = {ends for ends in self._dropped if name is None or name in ends}
-        self._dropped -= healed
+        healed = {ends for ends in self._stopped if name is None or name in ends}
+        for ends in healed:
+            del self._stopped[ends]
         for receiver in {receiver for _, receiver in healed}:
             self._set_rules(receiver)
 
     def _set_rules(self, receiver: str) -> None:
         _nft(receiver, "flush", "chain", *CHAIN)
-        for sender, other in self._dropped:
+        for (sender, other), verdict in self._stopped.items():
             if other == receiver:
                 source = self.addresses[sender]
-                _nft(receiver, "add", "rule", *CHAIN, "ip", "saddr", source, "drop")
+                _nft(receiver, "add", "rule", *CHAIN, "ip", "saddr", source, *verdict)
 
     def close(self) -> None:
         """Remove everything; the processes on it have ended."""

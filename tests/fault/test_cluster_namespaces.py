@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 from fault.cluster_cuts import CUTS, examine_cut
 from fault.cluster_exam import BROKERS, SETTINGS, Harm, examine
+from fault.cluster_load import create_replicated
 from fault.history import History
+from fault.load import TOPIC
 from fault.namespaces import Network
 from support.pace import hold
 from support.zookeeper import skip_without_zookeeper
@@ -54,12 +56,16 @@ class ClusterOfMachines(Cluster):
             if to is None:
                 self._network.drop(other, str(broker))
 
+    def reject(self, broker: int, other: int) -> None:
+        """What the first sends to the other is refused there."""
+        self._network.reject(str(broker), str(other))
+
     def heal(self, broker: int | None = None) -> None:
         self._network.heal(None if broker is None else str(broker))
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterOfMachines]:
     skip_without_zookeeper()
     directory = tmp_path_factory.mktemp("machines")  # its logs are wanted after a failure
     network = Network([*ALL, ZOOKEEPER])
@@ -101,3 +107,35 @@ def test_nothing_acknowledged_is_lost_when_packets_of_both_directions_are_droppe
     harm: Harm, cluster: Cluster, seed: int, scale: int
 ) -> None:
     examine(cluster, harm, scale, seed, History())
+
+
+@pytest.mark.parametrize("ways", ["one way", "both ways"])
+@pytest.mark.parametrize("refuses", ["the controller", "another broker"])
+def test_no_leader_moves_while_a_firewall_refuses_between_two(
+    ways: str, refuses: str, cluster: ClusterOfMachines
+) -> None:
+    """Connections end and new ones are refused, as if one of them had been killed; the third broker
+    still hears from it.
+    """
+    create_replicated(cluster, 6)
+    controller = cluster.controller
+    other = (controller + 1) % BROKERS
+    one, two = (other, controller) if refuses == "the controller" else (controller, other)
+    before, sizes = cluster.partitions(TOPIC), [len(b.log_text) for b in cluster.brokers]
+    cluster.reject(one, two)
+    if ways == "both ways":
+        cluster.reject(two, one)
+    # What is idle would not notice the firewall.
+    for number in range(len([name for name in cluster.brokers[two].pids if "network" in name])):
+        cluster.brokers[two].kill("network", number)
+    hold(4.0)
+    after = cluster.partitions(TOPIC)
+    said = [b.log_text[size:] for b, size in zip(cluster.brokers, sizes, strict=True)]
+    cluster.heal()
+    assert [one.leader for one in after.values()] == [one.leader for one in before.values()]
+    assert cluster.controller == controller
+    assert not any("removing it before its session" in text for text in said)
+    assert not any("have another elected" in text for text in said)
+    if ways == "one way":  # otherwise not even the end of the connection arrives
+        assert "still hears from it: its session decides" in said[one]
+    cluster.wait_in_sync(TOPIC)
