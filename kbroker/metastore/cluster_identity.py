@@ -104,6 +104,20 @@ def nodes_in_zookeeper(settings: ZooKeeperSettings, wanted: Collection[str]) -> 
     return _asked(settings, read)
 
 
+def registered_brokers(settings: ZooKeeperSettings) -> dict[str, bytes]:
+    """The documents of all registrations, by broker id. Likewise. Raises NotAsked."""
+
+    def read(client: Any) -> dict[str, bytes]:
+        found = {}
+        with suppress(NoNodeError):
+            for name in client.get_children(paths.BROKER_IDS):
+                with suppress(NoNodeError):
+                    found[name] = client.get(f"{paths.BROKER_IDS}/{name}")[0]
+        return found
+
+    return _asked(settings, read)
+
+
 def _asked(settings: ZooKeeperSettings, use: Callable[[Any], A]) -> A:
     """What a function of a started client returns. Raises NotAsked."""
     try:

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING
 from kbroker.adopt.at_start import look_at_topics, refuse_kafkas, topics_to_serve
 from kbroker.adopt.errors import Refusal
 from kbroker.adopt.unknown_logs import UnknownLogs, look_at_unknown
+from kbroker.config.loader import BrokerConfig
 from kbroker.controller.store import completion
+from kbroker.controller.store.topic_nodes import DAMAGED
 from kbroker.ipc.pending import Pending
+from kbroker.metastore import paths
 from kbroker.metastore.embedded import EmbeddedStore
 from kbroker.metastore.node_file import NodeFile
 from kbroker.metastore.store import Store, StoreFailed
@@ -26,6 +29,9 @@ logger = logging.getLogger(__name__)
 
 # How often the end of a session is looked at.
 LOOK_MS = 10
+SESSION_TIMEOUT = "zookeeper.session.timeout.ms"
+# How long a session lasts where nobody has long pauses, and how long a start waits to find out.
+SHORT_SESSION_MS, LOOK_MAX_MS = 6_000, 1_000
 
 
 def open_store(context: ProcessContext, note_request: Callable[[int], None]) -> Store:
@@ -41,11 +47,44 @@ def open_store(context: ProcessContext, note_request: Callable[[int], None]) -> 
     from kbroker.metastore.zookeeper import ZooKeeperStore
     from kbroker.metastore.zookeeper_settings import settings_of
 
-    settings = settings_of(context.config)
+    settings = fitting_session(context.config, settings_of(context.config))
     file = SessionFile(context.runtime_dir, settings.connect, kept_session(context, settings))
     store = ZooKeeperStore(settings, file)
     store.time_requests(note_request)
     return store
+
+
+def fitting_session(config: BrokerConfig, settings: ZooKeeperSettings) -> ZooKeeperSettings:
+    """The settings with a shorter session, if none is configured and no Kafka is registered, for
+    whose pauses the default is as long as it is. A ZooKeeper that cannot be asked says nothing.
+    """
+    if config.is_set(SESSION_TIMEOUT):
+        return settings
+    from kbroker.metastore.cluster_identity import NotAsked, registered_brokers
+
+    short = settings._replace(
+        session_timeout_ms=SHORT_SESSION_MS, connection_timeout_ms=LOOK_MAX_MS
+    )
+    try:
+        registered = registered_brokers(short)
+        kafkas = [number for number, data in registered.items() if is_kafka(data)]
+    except NotAsked as error:
+        logger.info("sessions last %d ms: cannot ask ZooKeeper who else is in the cluster: %s",
+                    settings.session_timeout_ms, error)  # fmt: skip
+        return settings
+    if kafkas:
+        return settings
+    logger.info("sessions last %d ms, as all registered brokers are kbrokers and %s is not set",
+                SHORT_SESSION_MS, SESSION_TIMEOUT)  # fmt: skip
+    return settings._replace(session_timeout_ms=SHORT_SESSION_MS)
+
+
+def is_kafka(registration: bytes) -> bool:
+    """Whether it may be that of a Kafka."""
+    try:
+        return paths.decode_broker_features(registration) is None
+    except DAMAGED:
+        return True
 
 
 def kept_session(context: ProcessContext, settings: ZooKeeperSettings) -> KeptSession:
