@@ -354,8 +354,8 @@ PRODUCERS = [
         [
             Edit(
                 PRODUCER + "topic_metadata:TopicMetadata._start",
-                "self.clock() < self._next_at",
-                "self.clock() < self._next_at + 100",
+                "self.clock() < self.next_at",
+                "self.clock() < self.next_at + 100",
             )
         ],
     ),

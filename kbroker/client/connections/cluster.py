@@ -12,10 +12,13 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 from kbroker.client.connections.addresses import parse_addresses
 from kbroker.client.connections.connection import Connection
+from kbroker.client.connections.metadata import Metadata, read_metadata
+from kbroker.client.connections.metadata import Partition as Partition
+from kbroker.client.connections.metadata import Topic as Topic
 from kbroker.client.connections.retry import Retry, milliseconds
 from kbroker.client.connections.security import Security
 from kbroker.client.errors import (
@@ -46,22 +49,6 @@ _METADATA_AGE_S = 300.0
 _CREATION_S = 5.0
 _NOT_THERE = frozenset({3, 17})  # UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION
 _MOVED = frozenset({15, 16})  # COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR
-
-
-class Partition(NamedTuple):
-    """leader: its node id, None while there is none. leader_epoch: -1 if the broker sends none."""
-
-    leader: int | None
-    leader_epoch: int
-
-
-class Topic(NamedTuple):
-    """id: 16 bytes, all zero if the brokers have no topic ids."""
-
-    name: str
-    id: bytes
-    partitions: dict[int, Partition]
-    internal: bool
 
 
 class Cluster:
@@ -318,37 +305,43 @@ class Cluster:
 
         names: None asks for no topic, only for the brokers.
         """
-        wanted = [MetadataRequest.MetadataRequestTopic(name=name) for name in names or ()]
-        return self._ask_metadata(wanted, retry)
+        return self._ask_metadata(names or (), retry)
 
-    def _ask_metadata(
-        self, wanted: list[Any] | None, retry: Retry, create: bool = False
-    ) -> dict[str, Topic]:
+    def ask_metadata(
+        self, names: Iterable[str] | None, retry: Retry, *, create: bool = False
+    ) -> Metadata:
+        """The same, with all that the response says; what is known of topics here stays.
+
+        names: None: all topics. create: let brokers create those that are missing, if they do so.
+        """
+        wanted = None
+        if names is not None:
+            wanted = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
         connection = self.connection(None, retry)
-        version = connection.version_of(ApiKey.METADATA)
-        if wanted is None and version == 0:
-            wanted = []
-        writes = create
-        # COMPAT: a Metadata request to brokers before 0.11 cannot disable auto-creation.
-        create = create or version < _FIRST_NOT_TO_CREATE
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
         response = connection.call(request, self.attempt(retry))
         if response.error_code:
             raise RejectedError(response.error_code, "metadata")
         self.adopt_brokers(response.brokers)
-        found = {}
-        for row in response.topics:
-            if row.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION and writes:
-                raise RejectedError(row.error_code, f"topic {row.name}")
-            if row.error_code in _NOT_THERE:
-                self._topics.pop(row.name, None)
-                continue
-            if row.error_code and row.error_code != ErrorCode.LEADER_NOT_AVAILABLE:
-                raise RejectedError(row.error_code, f"metadata of topic {row.name}")
-            found[row.name] = _topic_of(row)
-        self._topics.update(found)
-        self._heard_at.update(dict.fromkeys(found, time.monotonic()))
-        return found
+        return read_metadata(response)
+
+    def _ask_metadata(
+        self, names: Iterable[str] | None, retry: Retry, create: bool = False
+    ) -> dict[str, Topic]:
+        version = self.connection(None, retry).version_of(ApiKey.METADATA)
+        if names is None and version == 0:
+            names = []
+        # COMPAT: a Metadata request to brokers before 0.11 cannot disable auto-creation.
+        response = self.ask_metadata(names, retry, create=create or version < _FIRST_NOT_TO_CREATE)
+        for name, code in response.errors.items():
+            if code == ErrorCode.INVALID_TOPIC_EXCEPTION and create:
+                raise RejectedError(code, f"topic {name}")
+            if code not in _NOT_THERE:
+                raise RejectedError(code, f"metadata of topic {name}")
+            self._topics.pop(name, None)
+        self._topics.update(response.topics)
+        self._heard_at.update(dict.fromkeys(response.topics, time.monotonic()))
+        return response.topics
 
     def adopt_brokers(self, rows: Iterable[Any]) -> None:
         """The brokers of a Metadata response, unless it names none."""
@@ -399,11 +392,9 @@ class Cluster:
         Never creates a topic.
         """
         retry = self.retry("metadata", deadline)
-        wanted = None
-        if names is not None:
-            wanted = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
-            if not wanted:
-                return {}
+        wanted = None if names is None else list(names)
+        if wanted == []:
+            return {}
         while True:
             try:
                 return self._ask_metadata(wanted, retry)
@@ -427,10 +418,9 @@ class Cluster:
         if known is not None and known.partitions:
             return known
         retry, creation = self.retry(f"topic {name}"), None
-        wanted = [MetadataRequest.MetadataRequestTopic(name=name)]
         while True:
             try:
-                known = self._ask_metadata(wanted, retry, create=True).get(name)
+                known = self._ask_metadata([name], retry, create=True).get(name)
             except (ConnectionLost, Timeout, UnreachableError) as trouble:
                 retry.pause(trouble)
                 continue
@@ -585,13 +575,3 @@ def _made(
 
 def _is_led_by(topic: Topic, nodes: Collection[int]) -> bool:
     return any(row.leader in nodes for row in topic.partitions.values())
-
-
-def _topic_of(row: Any) -> Topic:
-    partitions = {
-        part.partition_index: Partition(
-            part.leader_id if part.leader_id >= 0 else None, part.leader_epoch
-        )
-        for part in row.partitions
-    }
-    return Topic(row.name, row.topic_id, dict(sorted(partitions.items())), row.is_internal)

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from kbroker.client.batches.offsets import TopicPartition as Key
 from kbroker.client.connections.connection import Connection
+from kbroker.client.connections.metadata import Topic
 from kbroker.client.consumer.assignors import Assignor, Members
 from kbroker.client.consumer.commits import LOST_WORDS, Identity
-from kbroker.client.consumer.consumer_metadata import KnownTopic
 from kbroker.client.consumer.member_thread import Action, Ask, End, Interrupted, LookUp, Wait
 from kbroker.client.consumer.subscriptions import (
     NO_GENERATION,
@@ -386,7 +386,7 @@ class ClassicMember:
     def _subscribed(self) -> frozenset[str]:
         return frozenset(topic for row in self._group_members.values() for topic in row.topics)
 
-    def take_topics(self, topics: Mapping[str, KnownTopic], now: float) -> None:
+    def take_topics(self, topics: Mapping[str, Topic], now: float) -> None:
         """Metadata of all topics of the group."""
         self._looked_up_at = now
         counts = {name: len(topic.partitions) for name, topic in topics.items()}

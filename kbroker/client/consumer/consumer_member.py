@@ -10,9 +10,9 @@ from enum import Enum
 from typing import Any
 
 from kbroker.client.batches.offsets import TopicPartition as Key
+from kbroker.client.connections.metadata import Topic
 from kbroker.client.consumer.classic_member import Complete, Event, Fatal, Prepare
 from kbroker.client.consumer.commits import LOST_WORDS, Identity
-from kbroker.client.consumer.consumer_metadata import KnownTopic
 from kbroker.client.consumer.member_thread import Action, Ask, End, Interrupted, LookUp, Wait
 from kbroker.client.errors import ClientError, CommitFailed, RejectedError
 from kbroker.client.settings.client_settings import Settings
@@ -254,7 +254,7 @@ class ConsumerMember:
             )
             self._resolve_at = now
 
-    def take_topics(self, topics: Mapping[str, KnownTopic], now: float) -> None:
+    def take_topics(self, topics: Mapping[str, Topic], now: float) -> None:
         """Metadata with the ids of topics."""
         self._names.update({topic.id: name for name, topic in topics.items()})
 

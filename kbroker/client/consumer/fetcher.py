@@ -16,7 +16,8 @@ from kbroker._ext.record.record_cursor import RecordsDamaged, end_offset
 from kbroker.client.batches.offsets import TopicPartition as Key
 from kbroker.client.connections.cluster import NO_TOPIC_ID
 from kbroker.client.connections.connection import Connection
-from kbroker.client.consumer.consumer_metadata import ConsumerMetadata, KnownBroker
+from kbroker.client.connections.metadata import BrokerAddress
+from kbroker.client.consumer.consumer_metadata import ConsumerMetadata
 from kbroker.client.consumer.fetch_link import FetchLink
 from kbroker.client.consumer.fetch_session import FetchSession, Wanted, ids_known
 from kbroker.client.consumer.fetched_sets import FetchedSets
@@ -492,7 +493,7 @@ class Fetcher:
         endpoints = {one.node_id: one for one in response.node_endpoints}
         endpoint = endpoints.get(told.leader_id)
         if endpoint is not None and told.leader_id not in self._metadata.brokers:
-            self._metadata.brokers[told.leader_id] = KnownBroker(
+            self._metadata.brokers[told.leader_id] = BrokerAddress(
                 endpoint.host, endpoint.port, endpoint.rack
             )
         if told.leader_id in self._metadata.brokers:
@@ -533,7 +534,8 @@ class Fetcher:
                 part.fetch_again()
                 if part.epoch >= 0:
                     doubtful.append(part)
-            part.leader, part.leader_epoch = row.leader, row.leader_epoch
+            part.leader = NO_NODE if row.leader is None else row.leader
+            part.leader_epoch = row.leader_epoch
         for node in list(self._nodes.values()):
             broker = self._metadata.brokers.get(node.id)
             if broker is not None and node.address not in (None, (broker.host, broker.port)):

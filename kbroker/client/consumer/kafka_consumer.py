@@ -18,9 +18,10 @@ from kbroker._ext.client.record_reader import RecordColumns
 from kbroker.client.batches.offsets import EARLIEST, LATEST, NO_OFFSET, GroupMetadata, list_offsets
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.connections.hosts import require_threads
+from kbroker.client.connections.metadata import Topic
 from kbroker.client.consumer import at_exit
 from kbroker.client.consumer.commits import Callback
-from kbroker.client.consumer.consumer_metadata import KnownTopic, ask
+from kbroker.client.consumer.consumer_metadata import ask
 from kbroker.client.consumer.consumer_metrics import ConsumerMetrics
 from kbroker.client.consumer.consumer_settings import SETTINGS, consumer_settings
 from kbroker.client.consumer.core import Core
@@ -494,10 +495,10 @@ class KafkaConsumer:
         """The partitions of all topics that this user may see."""
         return {name: set(row.partitions) for name, row in self._topics(None, timeout).items()}
 
-    def _topics(self, names: list[str] | None, timeout: float | None) -> dict[str, KnownTopic]:
+    def _topics(self, names: list[str] | None, timeout: float | None) -> dict[str, Topic]:
         create = self._settings["allow.auto.create.topics"]
 
-        def call(cluster: Cluster, seconds: float) -> dict[str, KnownTopic]:
+        def call(cluster: Cluster, seconds: float) -> dict[str, Topic]:
             retry = cluster.retry("metadata", seconds)
             while True:
                 try:

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, Protocol
 
 from kbroker.client.connections.cluster import GROUP, Cluster
 from kbroker.client.connections.connection import Connection
-from kbroker.client.consumer.consumer_metadata import KnownTopic, ask
+from kbroker.client.connections.metadata import Topic
+from kbroker.client.consumer.consumer_metadata import ask
 from kbroker.client.errors import ClientError, ConnectionLost, Timeout, as_client_error
 from kbroker.errors import ErrorCode
 from kbroker.protocol.message import Message
@@ -68,7 +69,7 @@ class Member(Protocol):
     def take(self, response: Any, now: float) -> None:
         """The response to the request of ``next``."""
 
-    def take_topics(self, topics: dict[str, KnownTopic], now: float) -> None:
+    def take_topics(self, topics: dict[str, Topic], now: float) -> None:
         """The metadata that it has asked for."""
 
     def failed(self, error: ClientError, now: float) -> None:

@@ -159,7 +159,7 @@ class Sender:
             *(f"{who}: no response for {now - at:.0f} s" for who, at in self._silent_since.items()),
             *list(self._last_errors.values()),
         ]
-        return found[0] if found else self.metadata.trouble()
+        return found[0] if found else str(self.metadata.trouble or "")
 
     def waits_for(self) -> str:
         """What keeps them, or at least who has them."""

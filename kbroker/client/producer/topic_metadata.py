@@ -5,18 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from kbroker._ext.client.appender import Appender
 from kbroker.client.connections.cluster import Cluster
-from kbroker.client.errors import ClientClosed, ClientError, RejectedError, Timeout, as_error
+from kbroker.client.connections.metadata import Metadata, MetadataView, Topic
+from kbroker.client.errors import ClientClosed, ClientError, Timeout, as_error
 from kbroker.errors import ErrorCode
-from kbroker.protocol.messages.metadata import MetadataRequest
 
 _NO_LEADER = -1
 
 
-class TopicMetadata:
+class TopicMetadata(MetadataView):
     """One refresh at a time, in a thread of its own, which alone uses the cluster meanwhile.
 
     done: called after each refresh, in that thread; with whether a broker has responded.
@@ -35,8 +34,8 @@ class TopicMetadata:
     ) -> None:
         self._cluster = cluster
         self._pool = pool
-        self._backoff = backoff
-        self._backoff_max = backoff_max
+        super().__init__(self.clock, backoff_s=backoff, backoff_max_s=backoff_max)
+        self.subscribe(self._enter)
         self._done = done
         self._changed = threading.Condition()
         self._tracked: set[str] = set()
@@ -44,9 +43,7 @@ class TopicMetadata:
         self._last_error: Exception | None = None
         self._running = False
         self._closed = False
-        self._failures = 0
-        self._next_at = 0.0
-        self.heard_at = self.clock()  # a broker, last
+        self.heard_at: float = self.clock()
         self.leading: frozenset[int] = frozenset()  # brokers, by the last response
 
     def refresh(self) -> None:
@@ -63,7 +60,7 @@ class TopicMetadata:
             self._changed.notify_all()
 
     def _start(self) -> None:
-        if self._closed or self._running or not self._tracked or self.clock() < self._next_at:
+        if self._closed or self._running or not self._tracked or self.clock() < self.next_at:
             return
         self._running = True
         self._begin(sorted(self._tracked))
@@ -94,12 +91,7 @@ class TopicMetadata:
                     last = f"{self._last_error}" if self._last_error else ""
                     raise Timeout(f"metadata of topic {topic}", seconds, last)
                 self._start()
-                self._changed.wait(min(left, max(self._next_at - self.clock(), 0.05)))
-
-    def trouble(self) -> str:
-        """Why the last refresh was in vain; empty if it was not."""
-        with self._changed:
-            return str(self._last_error) if self._failures and self._last_error else ""
+                self._changed.wait(min(left, max(self.next_at - self.clock(), 0.05)))
 
     def partitions(self, topic: str, seconds: float) -> list[int]:
         """The partitions of a topic."""
@@ -115,66 +107,61 @@ class TopicMetadata:
         else:
             self._ended(names, response, None)
 
-    def _ended(self, names: list[str], response: Any, error: BaseException | None) -> None:
+    def _ended(
+        self, names: list[str], response: Metadata | None, error: BaseException | None
+    ) -> None:
         try:
-            if error is None:
-                self._take(response)
+            if response is not None:
+                self.take(response)
         except BaseException as unexpected:
             error = unexpected
         heard = error is None
-        failure: Exception | None = None
-        if error is not None:
-            failure = as_error(error)
+        failure = None if error is None else as_error(error)
+        if failure is not None:
+            self.fail(failure)
         with self._changed:
             self._running = False
             if self._closed:
                 self._cluster.close()
-            self._failures = 0 if heard else self._failures + 1
-            pause = self._backoff * 2.0 ** min(max(self._failures - 1, 0), 30)
-            self._next_at = self.clock() + min(pause, self._backoff_max)
-            if heard:
-                self.heard_at = self.clock()
-            else:
+            if failure is not None:
                 self._last_error = failure
                 if isinstance(failure, ClientError) and not failure.retriable:
                     self._refused.update(dict.fromkeys(names, failure))
             self._changed.notify_all()
         self._done(heard)
 
-    def _ask(self, names: Iterable[str]) -> Any:
-        cluster = self._cluster
-        retry = cluster.retry("metadata", cluster.request_timeout)
-        retry.attempts = self._failures
-        connection = cluster.connection(None, retry)
-        rows = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
-        request = MetadataRequest(topics=rows, allow_auto_topic_creation=True)
-        response = connection.call(request, cluster.attempt(retry))
-        if response.error_code:
-            raise RejectedError(response.error_code, "metadata")
-        return response
+    def _ask(self, names: Iterable[str]) -> Metadata:
+        retry = self._cluster.retry("metadata", self._cluster.request_timeout)
+        retry.attempts = self.failures
+        return self._cluster.ask_metadata(names, retry, create=True)
 
-    def _take(self, response: Any) -> None:
-        self._cluster.adopt_brokers(response.brokers)
-        for row in response.topics:
-            self._take_topic(row)
-        self.leading = frozenset(
-            part.leader_id for row in response.topics for part in row.partitions
-        )
-
-    def _take_topic(self, row: Any) -> None:
-        code = row.error_code
-        if code and code != ErrorCode.LEADER_NOT_AVAILABLE:
+    def _enter(self, response: Metadata | None) -> None:
+        """Let the records of a response's topics go where it says."""
+        if response is None:
+            return
+        for name, code in response.errors.items():
             # A topic that is being created is unknown for a moment; one that was deleted for good.
             if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                self._pool.set_topic(row.name, [], [])
+                self._pool.set_topic(name, [], [])
             with self._changed:
-                self._refused[row.name] = RejectedError(code, f"metadata of topic {row.name}")
-            return
-        found = {part.partition_index: part for part in row.partitions}
-        if sorted(found) != list(range(len(found))):
+                self._refused[name] = self.errors[name]
+        for topic in response.topics.values():
+            self._enter_topic(topic)
+        self.leading = frozenset(
+            part.leader
+            for topic in response.topics.values()
+            for part in topic.partitions.values()
+            if part.leader is not None
+        )
+
+    def _enter_topic(self, topic: Topic) -> None:
+        parts = list(topic.partitions.values())  # by number
+        if list(topic.partitions) != list(range(len(parts))):
             return  # not a list of partitions
-        parts = [found[index] for index in range(len(found))]
-        leaders = [part.leader_id if part.leader_id >= 0 else _NO_LEADER for part in parts]
         with self._changed:
-            self._refused.pop(row.name, None)
-        self._pool.set_topic(row.name, leaders, [part.leader_epoch for part in parts])
+            self._refused.pop(topic.name, None)
+        self._pool.set_topic(
+            topic.name,
+            [_NO_LEADER if part.leader is None else part.leader for part in parts],
+            [part.leader_epoch for part in parts],
+        )

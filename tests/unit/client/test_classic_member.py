@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.client.connections.metadata import Partition, Topic
 from kbroker.client.consumer.assignors import assignors_of
 from kbroker.client.consumer.classic_member import (
     ClassicMember,
@@ -14,7 +15,6 @@ from kbroker.client.consumer.classic_member import (
     Prepare,
     State,
 )
-from kbroker.client.consumer.consumer_metadata import KnownPartition, KnownTopic
 from kbroker.client.consumer.consumer_settings import consumer_settings
 from kbroker.client.consumer.member_thread import Ask, End, Interrupted, LookUp, Wait
 from kbroker.client.consumer.subscriptions import (
@@ -135,8 +135,8 @@ def test_a_leader_assigns_for_all_members():
     script.joined("me", members=rows)
 
     assert script.member.next(script.now) == LookUp(frozenset({"t", "u"}))
-    parts = {n: KnownPartition(1, 0, (), ()) for n in range(2)}
-    topics = {name: KnownTopic(name, bytes(16), parts, False) for name in ("t", "u")}
+    parts = {n: Partition(1, 0, (), ()) for n in range(2)}
+    topics = {name: Topic(name, bytes(16), parts, False) for name in ("t", "u")}
     script.member.take_topics(topics, script.now)
     request = script.asks(SyncGroupRequest)
     found = {row.member_id: decode_assignment(row.assignment) for row in request.assignments}
@@ -150,7 +150,7 @@ def test_a_leader_assigns_for_all_members():
     script.now += 300
     script.member.polled(script.now)
     assert script.member.next(script.now) == LookUp(frozenset({"t", "u"}))
-    topics["u"] = topics["u"]._replace(partitions={0: KnownPartition(1, 0, (), ())})
+    topics["u"] = topics["u"]._replace(partitions={0: Partition(1, 0, (), ())})
     script.member.take_topics(topics, script.now)
     script.member.next(script.now)
     assert script.event() == Prepare(False)
@@ -170,8 +170,8 @@ def test_a_leader_assigns_by_racks_and_notices_when_they_change(rack):
     ]
     script.joined("me", members=rows)
     script.member.next(script.now)
-    parts = {n: KnownPartition(1, 0, (), (), frozenset(near)) for n, near in enumerate(("y", "x"))}
-    topics = {"t": KnownTopic("t", bytes(16), parts, False)}
+    parts = {n: Partition(1, 0, (), (), frozenset(near)) for n, near in enumerate(("y", "x"))}
+    topics = {"t": Topic("t", bytes(16), parts, False)}
     script.member.take_topics(topics, script.now)
     request = script.asks(SyncGroupRequest)
     found = {row.member_id: decode_assignment(row.assignment) for row in request.assignments}

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from kbroker.client.connections.metadata import Partition, Topic
 from kbroker.client.consumer.classic_member import Complete, Fatal, Prepare
 from kbroker.client.consumer.consumer_member import ConsumerMember, State
-from kbroker.client.consumer.consumer_metadata import KnownPartition, KnownTopic
 from kbroker.client.consumer.consumer_settings import consumer_settings
 from kbroker.client.consumer.member_thread import Ask, End, LookUp, Wait
 from kbroker.client.errors import CommitFailed, ConnectionLost
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.unit
 
 ID, OTHER = bytes(15) + b"\1", bytes(15) + b"\2"
 TOPICS = {
-    name: KnownTopic(name, topic_id, {0: KnownPartition(1, 0, (), ())}, False)
+    name: Topic(name, topic_id, {0: Partition(1, 0, (), ())}, False)
     for name, topic_id in (("t", ID), ("u", OTHER))
 }
 

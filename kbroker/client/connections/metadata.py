@@ -1,0 +1,143 @@
+"""What a client knows of topics and brokers from Metadata responses, and when it may ask again.
+Nothing here waits or has a socket: who asks, and in which thread, differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from kbroker.client.errors import ClientError, RejectedError
+from kbroker.errors import ErrorCode
+
+
+class Partition(NamedTuple):
+    """leader: its node id, None while there is none. leader_epoch: -1 before Kafka 2.1. racks: of
+    the brokers that have replicas, so far as they have racks and serve.
+    """
+
+    leader: int | None
+    leader_epoch: int
+    replicas: tuple[int, ...] = ()
+    in_sync: tuple[int, ...] = ()
+    racks: frozenset[str] = frozenset()
+
+
+class Topic(NamedTuple):
+    """id: 16 bytes, all zero before Kafka 2.8."""
+
+    name: str
+    id: bytes
+    partitions: dict[int, Partition]
+    internal: bool
+
+
+class BrokerAddress(NamedTuple):
+    host: str
+    port: int
+    rack: str | None
+
+
+class Metadata(NamedTuple):
+    """One response. errors: the codes of topics that are not among ``topics``."""
+
+    topics: dict[str, Topic]
+    errors: dict[str, int]
+    brokers: dict[int, BrokerAddress]
+
+
+def read_metadata(response: Any) -> Metadata:
+    """response: MetadataResponse of any version, without an error of its own."""
+    brokers = {row.node_id: BrokerAddress(row.host, row.port, row.rack) for row in response.brokers}
+    racks = {node: broker.rack for node, broker in brokers.items() if broker.rack}
+    topics: dict[str, Topic] = {}
+    errors: dict[str, int] = {}
+    for row in response.topics:
+        if row.error_code and row.error_code != ErrorCode.LEADER_NOT_AVAILABLE:
+            errors[row.name] = row.error_code
+        else:
+            topics[row.name] = _topic(row, racks)
+    return Metadata(topics, errors, brokers)
+
+
+def _topic(row: Any, racks: Mapping[int, str]) -> Topic:
+    partitions = {
+        part.partition_index: Partition(
+            part.leader_id if part.leader_id >= 0 else None,
+            part.leader_epoch,
+            tuple(part.replica_nodes),
+            tuple(part.isr_nodes),
+            frozenset(racks[node] for node in part.replica_nodes if node in racks),
+        )
+        for part in row.partitions
+    }
+    return Topic(row.name, row.topic_id, dict(sorted(partitions.items())), row.is_internal)
+
+
+class MetadataView:
+    """What a producer or a consumer knows, of the topics that it has asked for.
+
+    topics, brokers: from the latest responses. errors: why a topic is not among them. trouble: why
+    the last request has failed, None once one has not. heard_at: when a broker has last responded.
+    next_at: before it, no other request is sent. All in seconds of ``clock``.
+
+    subscribers: called after each request, in the order of their subscription, with the response,
+    None if there was none; by the thread that calls ``take`` and ``fail``, which alone changes what
+    is here.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float], *, backoff_s: float, backoff_max_s: float
+    ) -> None:
+        self._clock = clock
+        self._backoff_s = backoff_s
+        self._backoff_max_s = backoff_max_s
+        self._subscribers: list[Callable[[Metadata | None], None]] = []
+        self.topics: dict[str, Topic] = {}
+        self.errors: dict[str, ClientError] = {}
+        self.brokers: dict[int, BrokerAddress] = {}
+        self.trouble: Exception | None = None
+        self.heard_at: float | None = None
+        self.failures = 0
+        self.next_at = 0.0
+
+    def subscribe(self, subscriber: Callable[[Metadata | None], None]) -> None:
+        self._subscribers.append(subscriber)
+
+    def take(self, response: Metadata) -> None:
+        """A topic stays known when its error is one that passes, or when it was not asked for."""
+        self.failures = 0
+        self._pause()
+        self.trouble = None
+        self.heard_at = self._clock()
+        self.brokers = response.brokers
+        self.errors = {
+            name: RejectedError(code, f"metadata of topic {name}")
+            for name, code in response.errors.items()
+        }
+        for name in response.errors:
+            self.topics.pop(name, None)
+        self.topics.update(response.topics)
+        self._tell(response)
+
+    def fail(self, error: Exception | None) -> None:
+        """The pauses before the next request double, up to the longest."""
+        self.failures += 1
+        self._pause()
+        self.trouble = error
+        self._tell(None)
+
+    def lead(self, key: tuple[str, int], leader: int, epoch: int) -> None:
+        """Another response has told the leader of a partition."""
+        topic = self.topics.get(key[0])
+        if topic is not None and key[1] in topic.partitions:
+            row = topic.partitions[key[1]]
+            topic.partitions[key[1]] = row._replace(leader=leader, leader_epoch=epoch)
+
+    def _pause(self) -> None:
+        pause_s = self._backoff_s * 2.0 ** min(max(self.failures - 1, 0), 30)
+        self.next_at = self._clock() + min(pause_s, self._backoff_max_s)
+
+    def _tell(self, response: Metadata | None) -> None:
+        for subscriber in self._subscribers:
+            subscriber(response)
