@@ -29,7 +29,7 @@ from kbroker.client.consumer.consumer_settings import (  # noqa: E402
 from kbroker.client.producer.producer_settings import (  # noqa: E402
     SETTINGS as PRODUCER_SETTINGS,
 )
-from kbroker.client.settings.client_settings import Setting  # noqa: E402
+from kbroker.client.settings.client_settings import ClientSetting  # noqa: E402
 from kbroker.config.broker_keys import SECTIONS  # noqa: E402
 from kbroker.config.group_config import GROUP_KEYS  # noqa: E402
 from kbroker.config.key import (  # noqa: E402
@@ -425,7 +425,7 @@ def zookeeper_consumer_settings() -> str:
     return _client_settings(_ZOOKEEPER_CONSUMER_HEAD, ZOOKEEPER_CONSUMER_SETTINGS.values())
 
 
-def _client_settings(head: str, rows: Iterable[Setting]) -> str:
+def _client_settings(head: str, rows: Iterable[ClientSetting]) -> str:
     secure = ", ".join(f"`{name}`" for name in sorted(SECURITY_SETTINGS))
     lines = [head + f"{secure}.", ""]
     lines += [
@@ -442,7 +442,7 @@ def _client_settings(head: str, rows: Iterable[Setting]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _client_default(row: Setting) -> str:
+def _client_default(row: ClientSetting) -> str:
     if row.default is None or row.default == ():
         return "*unset*"
     if row.name == "acks":
@@ -453,7 +453,7 @@ def _client_default(row: Setting) -> str:
     return f"`{shown}`" if shown else "*empty*"
 
 
-def _client_allowed(row: Setting) -> str:
+def _client_allowed(row: ClientSetting) -> str:
     if row.one_of:
         return ", ".join(f"`{word}`" for word in row.one_of)
     if row.low is None:

@@ -21,7 +21,7 @@ from kbroker.legacy.producer_config import ProducerConfig
 logger = logging.getLogger("kbroker.client.legacy.async_producer")
 
 
-class EventQueue:
+class MessageQueue:
     """BOUND: ``messages_max`` messages. Any thread may put, one takes."""
 
     def __init__(self, messages_max: int) -> None:
@@ -82,7 +82,7 @@ class ProducerSendThread(threading.Thread):
     def __init__(
         self,
         config: ProducerConfig,
-        queue: EventQueue,
+        queue: MessageQueue,
         handler: EventHandler,
         dispatcher: Dispatcher,
         callback: CallbackHandler | None,
@@ -174,7 +174,7 @@ class AsyncProducer:
         self._handler.init(config)
         if self._callback is not None:
             self._callback.init(config)
-        self._queue = EventQueue(config["queue.buffering.max.messages"])
+        self._queue = MessageQueue(config["queue.buffering.max.messages"])
         timeout_ms = config["queue.enqueue.timeout.ms"]
         self._timeout_s = None if timeout_ms < 0 else timeout_ms / 1000
         self._dispatcher = Dispatcher(config, ClusterView(config), stats=self.stats)
@@ -227,7 +227,7 @@ class AsyncProducer:
             self._dispatcher.close()
 
 
-def _end(queue: EventQueue, thread: threading.Thread) -> None:
+def _end(queue: MessageQueue, thread: threading.Thread) -> None:
     """Wait until everything is sent."""
     queue.close()
     if thread is not threading.current_thread():

@@ -18,7 +18,7 @@ from kbroker.client.batches.offsets import EARLIEST, LATEST, list_offsets
 from kbroker.client.batches.produce import BatchProducer
 from kbroker.client.connections.cluster import Cluster
 from kbroker.legacy.offset_pairs import pair
-from kbroker.legacy.old_logs import Bad, Limits, OldLog, OldPartition, Step
+from kbroker.legacy.old_logs import Bad, ImportLimits, OldLog, OldLogPart, OldPartition
 
 
 class ImportFailed(Exception):
@@ -36,7 +36,7 @@ class Planned(NamedTuple):
         return f"{self.old.topic}-{self.partition}"
 
 
-class Progress(NamedTuple):
+class ImportProgress(NamedTuple):
     """position: of the next message in the old log. offset: of the next record. pairs_bytes: of the
     file of offsets. bad: messages left out.
     """
@@ -47,7 +47,7 @@ class Progress(NamedTuple):
     bad: int
 
 
-class Counts:
+class ImportCounts:
     """Of all partitions, in this run; ``bytes`` are those of the old logs that are done."""
 
     def __init__(self) -> None:
@@ -65,13 +65,13 @@ class Notes:
         self.pairs_path = f"{stem}.offsets"
         self._source = planned.old.name
 
-    def read(self) -> Progress | None:
+    def read(self) -> ImportProgress | None:
         """None if the import of the partition has not begun. Raises ImportFailed, OSError."""
         try:
             with open(self._path, encoding="utf-8") as file:
                 row: Any = json.load(file)
             source = row.pop("source")
-            found = Progress(**{name: int(value) for name, value in row.items()})
+            found = ImportProgress(**{name: int(value) for name, value in row.items()})
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -83,7 +83,7 @@ class Notes:
             )
         return found
 
-    def write(self, progress: Progress) -> None:
+    def write(self, progress: ImportProgress) -> None:
         """Replace what is noted; it survives a power failure."""
         text = json.dumps({"source": self._source, **progress._asdict()})
         path = f"{self._path}.new"
@@ -115,17 +115,17 @@ class OldImport:
         self,
         cluster: Cluster,
         notes: str,
-        limits: Limits,
+        limits: ImportLimits,
         *,
         name_bad: Callable[[Planned, Bad], None],
-        report: Callable[[Counts], None],
+        report: Callable[[ImportCounts], None],
     ) -> None:
         self._cluster = cluster
         self._notes = notes
         self._limits = limits
         self._name_bad = name_bad
         self._report = report
-        self.counts = Counts()
+        self.counts = ImportCounts()
 
     def run(self, plan: list[Planned]) -> None:
         """Raises ImportFailed, OldLogError, OSError, ClientError."""
@@ -159,7 +159,7 @@ class OldImport:
         notes.append_pairs(progress.pairs_bytes, pair(progress.position, progress.offset))
         notes.write(progress)
 
-    def _begin(self, notes: Notes, planned: Planned) -> tuple[Progress, int]:
+    def _begin(self, notes: Notes, planned: Planned) -> tuple[ImportProgress, int]:
         """And how many records were written since it was noted."""
         key = (planned.old.topic, planned.partition)
         end = list_offsets(self._cluster, {key: LATEST})[key].offset
@@ -171,7 +171,7 @@ class OldImport:
                     f"{planned.target} is not empty (offsets {start} to {end}), and nothing is "
                     "noted about its import: only new topics are filled"
                 )
-            progress = Progress(planned.old.start, 0, 0, 0)
+            progress = ImportProgress(planned.old.start, 0, 0, 0)
             notes.append_pairs(0, b"")
             notes.write(progress)
         if end < progress.offset:
@@ -181,7 +181,7 @@ class OldImport:
             )
         return progress, end - progress.offset
 
-    def _write(self, producer: BatchProducer, planned: Planned, step: Step) -> None:
+    def _write(self, producer: BatchProducer, planned: Planned, step: OldLogPart) -> None:
         assert step.region is not None
         batches = step.region.batches
         topic, partition = planned.old.topic, planned.partition
@@ -200,10 +200,12 @@ class OldImport:
             )
         self.counts.records += sum(records for _, records in batches)
 
-    def _note(self, notes: Notes, planned: Planned, before: Progress, step: Step) -> Progress:
+    def _note(
+        self, notes: Notes, planned: Planned, before: ImportProgress, step: OldLogPart
+    ) -> ImportProgress:
         pairs = b"" if step.region is None else step.region.pairs
         notes.append_pairs(before.pairs_bytes, pairs)
-        after = Progress(
+        after = ImportProgress(
             step.position,
             before.offset if step.region is None else step.region.offset,
             before.pairs_bytes + len(pairs),
@@ -215,11 +217,11 @@ class OldImport:
         return after
 
 
-def every(seconds: float, report: Callable[[Counts], None]) -> Callable[[Counts], None]:
+def every(seconds: float, report: Callable[[ImportCounts], None]) -> Callable[[ImportCounts], None]:
     """Pass a report on at most so often."""
     due = [time.monotonic() + seconds]
 
-    def limited(counts: Counts) -> None:
+    def limited(counts: ImportCounts) -> None:
         if time.monotonic() >= due[0]:
             due[0] = time.monotonic() + seconds
             report(counts)

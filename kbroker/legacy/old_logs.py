@@ -24,7 +24,7 @@ class OldLogError(Exception):
     """A log cannot be read."""
 
 
-class Segment(NamedTuple):
+class OldSegment(NamedTuple):
     """base: position of its first byte in the log."""
 
     base: int
@@ -42,7 +42,7 @@ class OldPartition(NamedTuple):
     topic: str
     broker: int
     partition: int
-    segments: list[Segment]
+    segments: list[OldSegment]
 
     @property
     def name(self) -> str:
@@ -75,7 +75,7 @@ class Bad(NamedTuple):
     why: str
 
 
-class Limits(NamedTuple):
+class ImportLimits(NamedTuple):
     """BOUND: message_bytes: of a message in the log. decompressed_bytes: what a compressed one
     holds. batch_bytes: of a batch with more than one record.
     """
@@ -86,7 +86,7 @@ class Limits(NamedTuple):
     codec: int = 0
 
 
-class Step(NamedTuple):
+class OldLogPart(NamedTuple):
     """A part of a log. position: where it ends."""
 
     position: int
@@ -106,13 +106,13 @@ def partitions_in(directory: str, broker: int) -> list[OldPartition]:
     return sorted(found, key=lambda each: each[:3])
 
 
-def _segments(directory: str) -> list[Segment]:
+def _segments(directory: str) -> list[OldSegment]:
     found = []
     for entry in os.scandir(directory):
         match = _SEGMENT.fullmatch(entry.name)
         if match is None or not entry.is_file():
             continue
-        segment = Segment(int(match[1]), entry.path, entry.stat().st_size)
+        segment = OldSegment(int(match[1]), entry.path, entry.stat().st_size)
         if segment.end <= _POSITION_MAX:
             found.append(segment)
     if not found:
@@ -129,11 +129,11 @@ def _segments(directory: str) -> list[Segment]:
 class OldLog:
     """Reads the messages of a partition, from any message on."""
 
-    def __init__(self, partition: OldPartition, limits: Limits) -> None:
+    def __init__(self, partition: OldPartition, limits: ImportLimits) -> None:
         self._partition = partition
         self._limits = limits
 
-    def steps(self, position: int, offset: int, skip: int = 0) -> Iterator[Step]:
+    def steps(self, position: int, offset: int, skip: int = 0) -> Iterator[OldLogPart]:
         """All that follows a position, in parts. offset: that the first record gets. skip: records
         that are left out at the begin.
 
@@ -144,7 +144,7 @@ class OldLog:
                 continue
             if segment.base > position:
                 gap = segment.base - position
-                yield Step(
+                yield OldLogPart(
                     segment.base, None, [Bad(position, gap, 0, f"{gap:,} bytes are missing")]
                 )
                 position = segment.base
@@ -162,8 +162,8 @@ class OldLog:
                 os.close(descriptor)
 
     def _step(
-        self, segment: Segment, descriptor: int, position: int, offset: int, skip: int
-    ) -> Step:
+        self, segment: OldSegment, descriptor: int, position: int, offset: int, skip: int
+    ) -> OldLogPart:
         left = segment.end - position
         wanted = min(left, _CHUNK_BYTES)
         while True:
@@ -174,19 +174,19 @@ class OldLog:
                 rest = segment.end - at
                 why = f"its length is impossible, so the last {rest:,} bytes of {segment.path} "
                 bad.append(Bad(at, rest, 1, f"{why}cannot be read"))
-                return Step(segment.end, region, bad)
+                return OldLogPart(segment.end, region, bad)
             if region.consumed:
-                return Step(position + region.consumed, region, bad)
+                return OldLogPart(position + region.consumed, region, bad)
             wanted = region.wanted
             if wanted > left:
                 why = f"{segment.path} ends within the message"
-                return Step(segment.end, None, [Bad(position, left, 1, why)])
+                return OldLogPart(segment.end, None, [Bad(position, left, 1, why)])
             if wanted > self._limits.message_bytes:
                 why = f"it has {wanted:,} bytes, more than --message-max-bytes"
-                return Step(position + wanted, None, [Bad(position, wanted, 1, why)])
+                return OldLogPart(position + wanted, None, [Bad(position, wanted, 1, why)])
 
     def _region(
-        self, segment: Segment, descriptor: int, position: int, size: int, offset: int, skip: int
+        self, segment: OldSegment, descriptor: int, position: int, size: int, offset: int, skip: int
     ) -> Region:
         data = os.pread(descriptor, size, position - segment.base)
         if len(data) < size:

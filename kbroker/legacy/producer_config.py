@@ -14,8 +14,8 @@ from kbroker.client.errors import SettingRefused
 from kbroker.client.settings.client_settings import (
     INT_MAX,
     LONG_MAX,
-    Setting,
-    Settings,
+    ClientSetting,
+    ClientSettings,
     listed,
     plugged,
     text,
@@ -104,7 +104,7 @@ def client_id(name: str, value: Any) -> str:
 
 
 _ROWS = (
-    Setting(
+    ClientSetting(
         "metadata.broker.list",
         listed,
         (),
@@ -112,7 +112,7 @@ _ROWS = (
         "leaders. This, `zk.connect` or `broker.list` is needed.",
     ),
     *(row._replace(kind=client_id) if row.name == "client.id" else row for row in REQUEST_ROWS),
-    Setting(
+    ClientSetting(
         "producer.type",
         text,
         "sync",
@@ -120,7 +120,7 @@ _ROWS = (
         "in batches; those that cannot be sent are lost, and a line in the log says so.",
         one_of=("sync", "async"),
     ),
-    Setting(
+    ClientSetting(
         "serializer.class",
         plugin,
         "kafka.serializer.DefaultEncoder",
@@ -128,9 +128,11 @@ _ROWS = (
         "callable. Kafka's are there: `DefaultEncoder` (bytes as they are), `StringEncoder`, "
         "`IntegerEncoder`, `LongEncoder`, `NullEncoder`.",
     ),
-    Setting("key.serializer.class", plugin, None, "The same for keys. Unset: `serializer.class`."),
-    Setting("serializer.encoding", encoding, "utf-8", "Of `StringEncoder`."),
-    Setting(
+    ClientSetting(
+        "key.serializer.class", plugin, None, "The same for keys. Unset: `serializer.class`."
+    ),
+    ClientSetting("serializer.encoding", encoding, "utf-8", "Of `StringEncoder`."),
+    ClientSetting(
         "partitioner.class",
         plugin,
         "kafka.producer.DefaultPartitioner",
@@ -139,15 +141,17 @@ _ROWS = (
         "`RoundRobinPartitioner`. Messages without a key go to a random partition, and stay with "
         "it until the metadata is refreshed.",
     ),
-    Setting(
+    ClientSetting(
         "compression.codec",
         codec,
         "none",
         "Of the messages that go to a partition in one request.",
         one_of=_CODECS,
     ),
-    Setting("compressed.topics", listed, (), "The topics that are compressed. Unset: all of them."),
-    Setting(
+    ClientSetting(
+        "compressed.topics", listed, (), "The topics that are compressed. Unset: all of them."
+    ),
+    ClientSetting(
         "message.send.max.retries",
         whole,
         3,
@@ -155,7 +159,7 @@ _ROWS = (
         0,
         INT_MAX,
     ),
-    Setting(
+    ClientSetting(
         "retry.backoff.ms",
         whole,
         100,
@@ -164,7 +168,7 @@ _ROWS = (
         0,
         INT_MAX,
     ),
-    Setting(
+    ClientSetting(
         "topic.metadata.refresh.interval.ms",
         whole,
         600_000,
@@ -172,7 +176,7 @@ _ROWS = (
         "each request. Negative: after failures alone.",
         high=LONG_MAX,
     ),
-    Setting(
+    ClientSetting(
         "queue.buffering.max.ms",
         whole,
         5_000,
@@ -180,7 +184,7 @@ _ROWS = (
         0,
         LONG_MAX // 1000,
     ),
-    Setting(
+    ClientSetting(
         "queue.buffering.max.messages",
         whole,
         10_000,
@@ -188,7 +192,7 @@ _ROWS = (
         1,
         INT_MAX,
     ),
-    Setting(
+    ClientSetting(
         "queue.enqueue.timeout.ms",
         whole,
         -1,
@@ -196,7 +200,7 @@ _ROWS = (
         "raises `QueueFull`. 0: not at all. Negative: for ever.",
         high=LONG_MAX // 1000,
     ),
-    Setting(
+    ClientSetting(
         "batch.num.messages",
         whole,
         200,
@@ -205,7 +209,7 @@ _ROWS = (
         1,
         INT_MAX,
     ),
-    Setting(
+    ClientSetting(
         "event.handler",
         plugin,
         "kafka.producer.async.DefaultEventHandler",
@@ -213,13 +217,13 @@ _ROWS = (
         "`init(config)`, `handle(events, producer, encoder)` and `close()`. "
         "`producer.dispatch(...)` sends.",
     ),
-    Setting(
+    ClientSetting(
         "callback.handler",
         plugin,
         None,
         "async: a `CallbackHandler`, which is called at each stage of the queue.",
     ),
-    Setting(
+    ClientSetting(
         "queue.time",
         whole,
         None,
@@ -227,14 +231,14 @@ _ROWS = (
         0,
         LONG_MAX // 1000,
     ),
-    Setting("batch.size", whole, None, "Of 0.7: `batch.num.messages`.", 1, INT_MAX),
-    Setting(
+    ClientSetting("batch.size", whole, None, "Of 0.7: `batch.num.messages`.", 1, INT_MAX),
+    ClientSetting(
         "broker.list",
         listed,
         (),
         "Of 0.7, `id:host:port,...` or `host:port,...`: as `metadata.broker.list`.",
     ),
-    Setting(
+    ClientSetting(
         "zk.connect",
         text,
         None,
@@ -242,7 +246,7 @@ _ROWS = (
         "are asked where topics are, and again when brokers or topics change there.",
     ),
 )
-SETTINGS: dict[str, Setting] = {row.name: row for row in _ROWS}
+SETTINGS: dict[str, ClientSetting] = {row.name: row for row in _ROWS}
 
 
 class ProducerConfig:
@@ -257,7 +261,7 @@ class ProducerConfig:
             meant = _NEWER.get(key) or _NEWER.get(key.replace("_", "."))
             if meant is not None:
                 raise SettingRefused(key, f"unknown client setting; did you mean {meant}?")
-        self._values = values = Settings(SETTINGS, props, keywords)
+        self._values = values = ClientSettings(SETTINGS, props, keywords)
         self.given = values.given
         self.security = values.security
         for older, name in _OLDER.items():

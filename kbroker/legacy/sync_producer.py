@@ -8,7 +8,13 @@ from typing import Any, NamedTuple, overload
 
 from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.connections.security import Security
-from kbroker.client.settings.client_settings import INT_MAX, Setting, Settings, text, whole
+from kbroker.client.settings.client_settings import (
+    INT_MAX,
+    ClientSetting,
+    ClientSettings,
+    text,
+    whole,
+)
 from kbroker.legacy.channel import BrokerLine
 from kbroker.legacy.legacy_errors import raise_for
 from kbroker.legacy.message_set import MessageSet
@@ -16,8 +22,10 @@ from kbroker.legacy.topic_metadata import TopicMetadataRequest, TopicMetadataRes
 from kbroker.protocol.messages.produce import ProduceRequest
 
 REQUEST_ROWS = (
-    Setting("client.id", text, "", "Name of this producer in brokers' logs, quotas and metrics."),
-    Setting(
+    ClientSetting(
+        "client.id", text, "", "Name of this producer in brokers' logs, quotas and metrics."
+    ),
+    ClientSetting(
         "request.required.acks",
         whole,
         0,
@@ -26,7 +34,7 @@ REQUEST_ROWS = (
         -1,
         32_767,
     ),
-    Setting(
+    ClientSetting(
         "request.timeout.ms",
         whole,
         10_000,
@@ -35,7 +43,7 @@ REQUEST_ROWS = (
         1,
         INT_MAX,
     ),
-    Setting(
+    ClientSetting(
         "send.buffer.bytes",
         whole,
         100 * 1024,
@@ -131,7 +139,7 @@ class SyncProducer:
         security: Security | None = None,
         **keywords: Any,
     ) -> None:
-        read = Settings(_SETTINGS, settings, keywords)
+        read = ClientSettings(_SETTINGS, settings, keywords)
         self.host = host
         self.port = port
         self.client_id: str = read["client.id"]

@@ -93,7 +93,7 @@ class TicketLogin(NamedTuple):
         return self.own.principal
 
     def client(self, host: str, deadline: float) -> sasl.Mechanism:
-        return kerberos.Kerberos(lambda: kerberos.initiator(self.own, host))
+        return kerberos.KerberosInitiator(lambda: kerberos.initiator(self.own, host))
 
 
 def login_of(config: BrokerConfig, listener: str) -> Login:

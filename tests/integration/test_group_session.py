@@ -15,7 +15,7 @@ from support.zookeeper_group import Store, opened
 
 from kbroker.client.errors import ClientError
 from kbroker.legacy.zookeeper_consumer.group_session import GroupSession
-from kbroker.legacy.zookeeper_consumer.topic_filters import Subscription, Whitelist
+from kbroker.legacy.zookeeper_consumer.topic_filters import StreamSubscription, Whitelist
 from kbroker.testing import wait_until, zookeeper
 
 pytestmark = pytest.mark.integration
@@ -61,8 +61,8 @@ def session(store: Store) -> Iterator[Open]:
 
 def test_members_brokers_and_topics_are_seen(store: Store, session: Open) -> None:
     one, other = session(), session()
-    one.register("g_a", Subscription({"t": 2}).node())
-    other.register("g_b", Subscription({"": 1}, Whitelist("t|u")).node())
+    one.register("g_a", StreamSubscription({"t": 2}).node())
+    other.register("g_b", StreamSubscription({"": 1}, Whitelist("t|u")).node())
 
     seen = one.see("g_a", True)
 
@@ -77,13 +77,13 @@ def test_what_was_seen_is_watched(what: str, store: Store, session: Open) -> Non
     """ZK-17 to ZK-19; also a topic that is subscribed to and does not exist."""
     changed = threading.Event()
     one = session(changed.set)
-    one.register("g_a", Subscription({"": 1}, Whitelist("t|u")).node())
-    session().register("g_b", Subscription({"later": 1}).node())
+    one.register("g_a", StreamSubscription({"": 1}, Whitelist("t|u")).node())
+    session().register("g_b", StreamSubscription({"later": 1}).node())
     before = one.see("g_b" if what == "static" else "g_a", True)
     changed.clear()
 
     if what == "member":
-        session().register("g_c", Subscription({"t": 1}).node())
+        session().register("g_c", StreamSubscription({"t": 1}).node())
     elif what == "broker":
         store.client.delete("/brokers/ids/7")
     elif what == "topic":
@@ -139,7 +139,7 @@ def test_a_member_that_cannot_be_read_is_named(store: Store, session: Open) -> N
         one.see("g_a", True)
     store.client.delete("/consumers/g/ids/g_x")
     store.client.set("/brokers/topics/t", b"x")
-    one.register("g_a", Subscription({"t": 1}).node())
+    one.register("g_a", StreamSubscription({"t": 1}).node())
     with pytest.raises(ClientError, match="cannot read the node of topic t"):
         one.see("g_a", True)
 
@@ -147,11 +147,13 @@ def test_a_member_that_cannot_be_read_is_named(store: Store, session: Open) -> N
 def test_a_name_is_taken_over_once_its_session_has_ended(store: Store, session: Open) -> None:
     """A consumer with consumer.id that was killed and started again."""
     one = session()
-    one.register("g_a", Subscription({"t": 1}).node())
-    one.register("g_a", Subscription({"t": 1}).node())  # its own
+    one.register("g_a", StreamSubscription({"t": 1}).node())
+    one.register("g_a", StreamSubscription({"t": 1}).node())  # its own
     killed = one._client.client_id
     other = session(session_s=20.0)
-    thread = threading.Thread(target=other.register, args=("g_a", Subscription({"t": 2}).node()))
+    thread = threading.Thread(
+        target=other.register, args=("g_a", StreamSubscription({"t": 2}).node())
+    )
     thread.start()
     store.end_session(killed)
     thread.join(WAIT_S)

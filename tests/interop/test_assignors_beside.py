@@ -10,12 +10,12 @@ from interop.drivers.java import JVM_OPTIONS, SOURCES, classes_of, libraries
 
 from kbroker.client.consumer.assignors import RangeAssignor
 from kbroker.client.consumer.rack_matching import PartitionRacks
-from kbroker.client.consumer.subscriptions import Subscription
+from kbroker.client.consumer.subscriptions import MemberSubscription
 
 pytestmark = BESIDE
 
 CASES = 3000
-Group = tuple[dict[str, int], PartitionRacks, dict[str, Subscription]]
+Group = tuple[dict[str, int], PartitionRacks, dict[str, MemberSubscription]]
 
 
 def group(seed: int) -> Group:
@@ -31,7 +31,7 @@ def group(seed: int) -> Group:
     }
     names = list(topics)
     members = {
-        f"m{number}": Subscription(
+        f"m{number}": MemberSubscription(
             tuple(names if seed % 2 else chosen.sample(names, chosen.randint(1, len(names)))),
             rack=chosen.choice(["x", "y", "z", None]),
         )

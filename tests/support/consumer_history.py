@@ -21,8 +21,8 @@ from support.simulated_brokers import KEYS, Brokers, Key, World
 from support.simulated_group import Accepted
 from support.simulated_logs import Record
 
-from kbroker.client.consumer.commits import Identity
-from kbroker.client.consumer.partitions import PartitionState
+from kbroker.client.consumer.commits import CommittingMember
+from kbroker.client.consumer.partitions import ReadPartition
 
 if TYPE_CHECKING:
     from support.simulated_program import Program, Row
@@ -37,7 +37,7 @@ class _Reading:
     or what the program has named.
     """
 
-    def __init__(self, part: PartitionState) -> None:
+    def __init__(self, part: ReadPartition) -> None:
         self.part = part
         self.uids: set[int] = set()
         self.last = -1
@@ -184,7 +184,7 @@ class History:
             assert one.offset >= before, f"{one}: goes back from {before}"
             self._highest[one.key] = one.offset
 
-    def commit_ended(self, offsets: Any, who: Identity, error: Exception | None) -> None:
+    def commit_ended(self, offsets: Any, who: CommittingMember, error: Exception | None) -> None:
         """The program is told. Success: the coordinator has accepted all of it."""
         if error is not None:
             return

@@ -15,8 +15,8 @@ from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import ClientError
 from kbroker.client.producer import at_exit
 from kbroker.client.producer.kafka_producer import KafkaProducer
-from kbroker.client.producer.sender import LAST_VERSION, Sender
-from kbroker.client.producer.topic_metadata import TopicMetadata
+from kbroker.client.producer.producer_metadata import ProducerMetadata
+from kbroker.client.producer.sender import LAST_VERSION, BatchSender
 
 # What a turn of the sender leaves to the next one at the same moment.
 TURNS_AT_ONCE = 30
@@ -53,8 +53,8 @@ class SimulatedBeside:
         world.after(0.0, attempt)
 
 
-class SimulatedMetadata(TopicMetadata):
-    """See ``producer.topic_metadata``."""
+class SimulatedMetadata(ProducerMetadata):
+    """See ``producer.producer_metadata``."""
 
     def clock(self) -> float:  # type: ignore[override]
         cluster: Any = self._cluster
@@ -86,7 +86,7 @@ class _Connected:
         self._link.ours.close()
 
 
-class SimulatedSender(Sender):
+class SimulatedSender(BatchSender):
     """See ``producer.sender``. events: of the last turn."""
 
     producer: SimulatedKafkaProducer
@@ -177,7 +177,7 @@ class SimulatedKafkaProducer(KafkaProducer):
 
     def _made_sender(
         self, cluster: Cluster, failed: Callable[[ClientError], None] | None
-    ) -> Sender:
+    ) -> BatchSender:
         self._pool.simulate(self._now_us)
         made = SimulatedSender(
             self._settings, self._pool, self._loop, cluster, failed, SimulatedMetadata

@@ -11,12 +11,12 @@ from support.simulated_brokers import FOREVER, KEYS, Event, Key
 from support.simulated_surroundings import SimulatedSurroundings
 
 from kbroker.client.consumer.collector import Kind
-from kbroker.client.consumer.commits import Commits, Offsets
+from kbroker.client.consumer.commits import ConsumerCommits, Offsets
 from kbroker.client.consumer.consumer_settings import consumer_settings
 from kbroker.client.consumer.core import Core
-from kbroker.client.consumer.lanes import Call
-from kbroker.client.consumer.membership import Membership
-from kbroker.client.consumer.partitions import PartitionState
+from kbroker.client.consumer.lanes import LaneCall
+from kbroker.client.consumer.membership import ConsumerMembership
+from kbroker.client.consumer.partitions import ReadPartition
 from kbroker.client.errors import ClientError
 from kbroker.errors import ErrorCode
 
@@ -71,7 +71,7 @@ class Program:
         around.made.on_wake = lambda: self.step_in(0.0)
         self.core = Core(consumer_settings(settings, {}), around)
         self.committing: dict[Key, int] = {}
-        self.paused: dict[Key, PartitionState] = {}
+        self.paused: dict[Key, ReadPartition] = {}
         self._commits_itself = bool(self.core.settings["enable.auto.commit"])
         self._step: Event | None = None
         self._step_at = FOREVER
@@ -82,16 +82,16 @@ class Program:
         else:
             self._note_commits(self.core.commits)
             self.core.topics = frozenset(name for name, _ in KEYS)
-            self.core.membership = Membership(self.core)
+            self.core.membership = ConsumerMembership(self.core)
             self.core.membership.listener = self
             self.core.track()
             self.core.membership.subscribe(self.core.topics)
         self.step_in(0.0)
 
-    def _note_commits(self, commits: Commits) -> None:
+    def _note_commits(self, commits: ConsumerCommits) -> None:
         begin = commits.commit
 
-        def commit(offsets: Offsets, *row: Any, **more: Any) -> Call:
+        def commit(offsets: Offsets, *row: Any, **more: Any) -> LaneCall:
             self.committing.update({key: one.offset for key, one in offsets.items()})
             return begin(offsets, *row, **more)
 

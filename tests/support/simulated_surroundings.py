@@ -16,8 +16,8 @@ from support.simulated_brokers import FOREVER, Broker, Brokers, Event
 from kbroker.client.connections.cluster import GROUP, Cluster
 from kbroker.client.connections.retry import FIRST_PAUSE_S, Retry
 from kbroker.client.consumer.consumer_metadata import ask
-from kbroker.client.consumer.lanes import Call
-from kbroker.client.consumer.member_thread import Ask, End, Interrupted, LookUp, Wait
+from kbroker.client.consumer.lanes import LaneCall
+from kbroker.client.consumer.member_thread import Ask, End, Interrupted, LookUp, WaitUntil
 from kbroker.client.consumer.surroundings import Surroundings
 from kbroker.client.errors import ClientError, ConnectionLost, Timeout
 from kbroker.errors import ErrorCode
@@ -204,8 +204,8 @@ class SimulatedLane:
         what: str,
         seconds: float,
         then: Callable[[Any, Exception | None], Any] | None = None,
-    ) -> Call:
-        made, deadline = Call(), self._world.now + seconds
+    ) -> LaneCall:
+        made, deadline = LaneCall(), self._world.now + seconds
         cluster = self._cluster
 
         def begin() -> None:
@@ -354,7 +354,7 @@ class SimulatedMemberThread:
         now = self._world.now
         action = self._member.next(now)
         self.on_change()
-        if isinstance(action, Wait):
+        if isinstance(action, WaitUntil):
             if action.until < FOREVER:
                 self._wait(action.until - now)
         elif isinstance(action, End):

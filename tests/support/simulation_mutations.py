@@ -51,8 +51,8 @@ CONSUMERS = [
     Mutation(
         "(a) nothing waits until a position is compared",
         [
-            Edit(CONSUMER + "partitions:PartitionState.may_return", "or self.validating", ""),
-            Edit(CONSUMER + "partitions:PartitionState.may_fetch", "and not self.validating", ""),
+            Edit(CONSUMER + "partitions:ReadPartition.may_return", "or self.validating", ""),
+            Edit(CONSUMER + "partitions:ReadPartition.may_fetch", "and not self.validating", ""),
             Edit(CONSUMER + "fetcher:Fetcher.adopt_metadata", "part.fetch_again()", "pass"),
         ],
     ),
@@ -60,7 +60,7 @@ CONSUMERS = [
         "(a) a late answer to a fetch is taken although the position has moved",
         [
             Edit(
-                CONSUMER + "fetcher:_Asked.holds",
+                CONSUMER + "fetcher:_FetchedFrom.holds",
                 "self.part.version == self.version and self.part.fetch_offset == self.offset",
                 "True",
             )
@@ -102,7 +102,7 @@ CONSUMERS = [
         "(c) partitions are read on while they are given up",
         [
             Edit(
-                CONSUMER + "membership:Membership._begin",
+                CONSUMER + "membership:ConsumerMembership._begin",
                 "pending_revocation = True",
                 "pending_revocation = False",
             )
@@ -113,7 +113,7 @@ CONSUMERS = [
         "(c) a commit is of whom the member is when it is sent",
         [
             Edit(
-                CONSUMER + "commits:Commits.commit",
+                CONSUMER + "commits:ConsumerCommits.commit",
                 "commit(cluster, self.group, offsets, sender,",
                 "who = self._committer.identity(); "
                 "commit(cluster, self.group, offsets, _Sender(who, self._committer, offsets),",
@@ -173,7 +173,7 @@ CONSUMERS = [
     ),
     Mutation(
         "(a) a paused partition is returned",
-        [Edit(CONSUMER + "partitions:PartitionState.may_return", "self.paused", "False")],
+        [Edit(CONSUMER + "partitions:ReadPartition.may_return", "self.paused", "False")],
         "is paused",
     ),
     Mutation(
@@ -189,14 +189,14 @@ CONSUMERS = [
     ),
     Mutation(
         "(a) what a cancelled call has read is forgotten",
-        [Edit(CONSUMER + "collector:Collector.keep", "self._kept = _Kept(", "_Kept(")],
+        [Edit(CONSUMER + "collector:FetchCollector.keep", "self._kept = _Kept(", "_Kept(")],
         "is returned, and not",
     ),
     Mutation(
         "(c) what a cancelled call has read is committed",
         [
             Edit(
-                CONSUMER + "collector:Collector.keep",
+                CONSUMER + "collector:FetchCollector.keep",
                 "part.position, part.epoch = row.position, row.epoch",
                 "pass",
             )
@@ -205,12 +205,12 @@ CONSUMERS = [
     ),
     Mutation(
         "(a) what an interrupted call has read is lost",
-        [Edit(CONSUMER + "collector:Collector.undo", "self._move_back(before)", "pass")],
+        [Edit(CONSUMER + "collector:FetchCollector.undo", "self._move_back(before)", "pass")],
         "is returned, and not",
     ),
     Mutation(
         "(a) a seek keeps what was fetched",
-        [Edit(CONSUMER + "partitions:PartitionState._forget", "self.version += 1", "pass")],
+        [Edit(CONSUMER + "partitions:ReadPartition._forget", "self.version += 1", "pass")],
     ),
     Mutation(
         "(a) the epoch of a position stays that of its first record",
@@ -248,7 +248,7 @@ PRODUCERS = [
         "(a) what was in flight on a lost connection is forgotten",
         [
             Edit(
-                PRODUCER + "sender:Sender._on_lost",
+                PRODUCER + "sender:BatchSender._on_lost",
                 "self._retry_or_fail(batch, error, unsure=True)",
                 "pass",
             )
@@ -257,14 +257,14 @@ PRODUCERS = [
     ),
     Mutation(
         "(a) an expired batch does not end",
-        [Edit(PRODUCER + "sender:Sender._on_expired", "self._fail(batch,", "(batch,")],
+        [Edit(PRODUCER + "sender:BatchSender._on_expired", "self._fail(batch,", "(batch,")],
         "not ended",
     ),
     Mutation(
         "(b) what may have been appended is sent under another number",
         [
             Edit(
-                PRODUCER + "sender:Sender._take_row",
+                PRODUCER + "sender:BatchSender._take_row",
                 "error.code in OUT_OF_STEP",
                 "error.code in (*OUT_OF_STEP, ErrorCode.REQUEST_TIMED_OUT)",
             )
@@ -275,7 +275,7 @@ PRODUCERS = [
         "(b) an older batch is not waited for before others get new numbers",
         [
             Edit(
-                PRODUCER + "sender:Sender._resume_sequence",
+                PRODUCER + "sender:BatchSender._resume_sequence",
                 "if not self._loop.is_oldest(batch):",
                 "if False:",
             )
@@ -285,7 +285,7 @@ PRODUCERS = [
         "(b) a rejection is told as success",
         [
             Edit(
-                PRODUCER + "sender:Sender._take_row",
+                PRODUCER + "sender:BatchSender._take_row",
                 "(ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)",
                 "(ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS)",
             )
@@ -296,7 +296,7 @@ PRODUCERS = [
         "(c) a batch that is sent again does not wait for older ones",
         [
             Edit(
-                PRODUCER + "sender:Sender._put_back",
+                PRODUCER + "sender:BatchSender._put_back",
                 "self._loop.put_back(batch, pause)",
                 "self._loop.rewrite(batch); self._loop.put_back(batch, pause)",
             )
@@ -306,7 +306,7 @@ PRODUCERS = [
         "(d) every error is told as a refusal for good",
         [
             Edit(
-                PRODUCER + "sender:Sender._on_lost",
+                PRODUCER + "sender:BatchSender._on_lost",
                 "self._retry_or_fail(batch, error, unsure=True)",
                 "self._fail(batch, RejectedError(ErrorCode.INVALID_RECORD, 'x'))",
             )
@@ -317,7 +317,7 @@ PRODUCERS = [
         "(e) a transaction is committed without a record that has failed",
         [
             Edit(
-                PRODUCER + "sender:Sender._break_transaction",
+                PRODUCER + "sender:BatchSender._break_transaction",
                 "self._transaction_failed(error)",
                 "pass",
             )
@@ -328,7 +328,7 @@ PRODUCERS = [
         "(e) after an abort late records belong to the next transaction",
         [
             Edit(
-                PRODUCER + "identity:Identity.abort",
+                PRODUCER + "identity:ProducerSession.abort",
                 "self._outdated = not sure and is_first_protocol",
                 "pass",
             )
@@ -336,13 +336,17 @@ PRODUCERS = [
     ),
     Mutation(
         "(f) a gap of an aborted transaction stays in the numbers",
-        [Edit(PRODUCER + "sender:Sender._fail", "elif batch.producer[2] >= 0:", "elif False:")],
+        [
+            Edit(
+                PRODUCER + "sender:BatchSender._fail", "elif batch.producer[2] >= 0:", "elif False:"
+            )
+        ],
     ),
     Mutation(
         "(f) an abort that is repeated fences the producer itself",
         [
             Edit(
-                PRODUCER + "identity:Identity.abort",
+                PRODUCER + "identity:ProducerSession.abort",
                 "if not self._outdated and (self.told or not sure):",
                 "if self.told or not sure:",
             )
@@ -353,7 +357,7 @@ PRODUCERS = [
         "(f) the leader is not asked for again",
         [
             Edit(
-                PRODUCER + "topic_metadata:TopicMetadata._start",
+                PRODUCER + "producer_metadata:ProducerMetadata._start",
                 "self.clock() < self.next_at",
                 "self.clock() < self.next_at + 100",
             )

@@ -16,10 +16,10 @@ import pytest
 from support.fake_broker import FakeBroker
 
 from kbroker.client.consumer.lanes import Inbox, Lane, aside
-from kbroker.client.consumer.member_thread import End, MemberThread, Wait
+from kbroker.client.consumer.member_thread import End, MemberThread, WaitUntil
 from kbroker.client.errors import ClientError
-from kbroker.client.producer.beside import Beside as ProducerBeside
-from kbroker.client.producer.topic_metadata import TopicMetadata
+from kbroker.client.producer.beside import SideCalls as ProducerBeside
+from kbroker.client.producer.producer_metadata import ProducerMetadata
 from kbroker.errors import InvariantError
 from kbroker.legacy import AsyncProducer, EventHandler, KeyedMessage, ProducerClosed
 from kbroker.legacy.zookeeper_consumer.chunk_fetcher import ChunkFetcher
@@ -146,7 +146,9 @@ def test_metadata_is_asked_for_again_after_a_call_that_leaves() -> None:
 
     cluster: Any = SimpleNamespace(retry=ask, request_timeout=1.0)
     pool: Any = SimpleNamespace(partition_count=lambda topic: 0)
-    made = TopicMetadata(cluster, pool, backoff=0.001, backoff_max=0.001, done=lambda heard: None)
+    made = ProducerMetadata(
+        cluster, pool, backoff=0.001, backoff_max=0.001, done=lambda heard: None
+    )
     with pytest.raises(ClientError):
         made.wait_for("t", 0.3)
     with pytest.raises(ClientError):
@@ -194,7 +196,7 @@ class BrokenMember:
     def next(self, now: float) -> Any:
         if not self.failures:
             raise KeyError("broken")
-        return End() if self.leaving else Wait(now + 3600)
+        return End() if self.leaving else WaitUntil(now + 3600)
 
     def failed(self, error: ClientError, now: float) -> None:
         self.failures.append(error)

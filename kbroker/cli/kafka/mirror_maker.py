@@ -14,7 +14,7 @@ from kbroker.cli.kafka.running import Failed, Tool, properties_of
 
 if TYPE_CHECKING:
     from kbroker.client.mirror.mirror_maker import MirrorMaker
-    from kbroker.client.mirror.stream import Counts
+    from kbroker.client.mirror.stream import MirrorCounts
 
 _MIB = 1 << 20
 # COMPAT: Java's exit(-1); and what a JVM ends with after a signal.
@@ -78,7 +78,7 @@ def _run(given: Given) -> int:
     from kbroker.client.errors import ClientError
     from kbroker.client.mirror.mirror_maker import MirrorMaker, topic_pattern
     from kbroker.client.mirror.plugins import message_handler, rebalance_listener
-    from kbroker.client.mirror.stream import Plan
+    from kbroker.client.mirror.stream import MirrorPlan
 
     logging.basicConfig(
         level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
@@ -89,7 +89,7 @@ def _run(given: Given) -> int:
     sys.path.insert(0, "")
     handler, listener = given.one("message.handler"), given.one("consumer.rebalance.listener")
     try:
-        plan = Plan(
+        plan = MirrorPlan(
             topics=topic_pattern(wanted or "*", pattern["blacklist"]),
             commit_s=_at_least(given, "offset.commit.interval.ms", 1) / 1000,
             abort_on_send_failure=str(given.one("abort.on.send.failure")).lower() == "true",
@@ -175,7 +175,7 @@ def progress() -> Any:
     """What prints a line about the counts, with the rates since the last one."""
     before = [(0.0, 0, 0)]
 
-    def report(counts: Counts, seconds: float) -> None:
+    def report(counts: MirrorCounts, seconds: float) -> None:
         at, records, size = before[0]
         before[0] = (seconds, counts.records, counts.bytes)
         passed = max(seconds - at, 1e-3)
@@ -190,7 +190,7 @@ def progress() -> Any:
     return report
 
 
-def counted(counts: Counts) -> str:
+def counted(counts: MirrorCounts) -> str:
     """The counts in words."""
     held = f", the target takes nothing for {counts.held_s:.0f} s now" if counts.held_s else ""
     return (

@@ -65,12 +65,12 @@ def _mirror(found: argparse.Namespace) -> None:
     from kbroker.cli.kafka.mirror_maker import counted, progress
     from kbroker.client.errors import ClientError, SettingRefused
     from kbroker.client.mirror.mirror_maker import MirrorMaker, topic_pattern
-    from kbroker.client.mirror.stream import Plan
+    from kbroker.client.mirror.stream import MirrorPlan
 
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(message)s")
     logging.getLogger("kbroker.client.retry").setLevel(logging.ERROR)
     try:
-        plan = Plan(
+        plan = MirrorPlan(
             topics=topic_pattern(found.topics, found.exclude),
             commit_s=5.0,
             keep_partitions=found.keep_partitions,

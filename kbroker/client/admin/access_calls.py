@@ -9,13 +9,13 @@ from kbroker.client.admin import quotas as quota_admin
 from kbroker.client.admin import tokens as token_admin
 from kbroker.client.admin import users as user_admin
 from kbroker.client.admin.acls import Acl
-from kbroker.client.admin.calls import Calls
+from kbroker.client.admin.calls import AdminCalls
 from kbroker.client.admin.quotas import Entity
 from kbroker.client.admin.tokens import Principal, Token
 from kbroker.client.admin.users import Credential
 
 
-class AccessCalls(Calls):
+class AccessCalls(AdminCalls):
     """Each of them raises RejectedError."""
 
     # -- ACLs (KIP-140; prefixes KIP-290)

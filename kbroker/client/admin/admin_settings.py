@@ -8,8 +8,8 @@ from typing import Any
 from kbroker.client.settings.client_settings import (
     INT_MAX,
     LONG_MAX,
-    Setting,
-    Settings,
+    ClientSetting,
+    ClientSettings,
     text,
     whole,
 )
@@ -38,9 +38,11 @@ SETTINGS = {
     row.name: row
     for row in (
         *(row._replace(no_effect=_NO_EFFECT.get(row.name, row.no_effect)) for row in COMMON),
-        Setting("client.id", text, "", "Name of this client in brokers' logs and quotas."),
-        Setting("request.timeout.ms", whole, 30_000, "How long one request may take.", 1, INT_MAX),
-        Setting(
+        ClientSetting("client.id", text, "", "Name of this client in brokers' logs and quotas."),
+        ClientSetting(
+            "request.timeout.ms", whole, 30_000, "How long one request may take.", 1, INT_MAX
+        ),
+        ClientSetting(
             "default.api.timeout.ms",
             whole,
             60_000,
@@ -48,7 +50,7 @@ SETTINGS = {
             1,
             INT_MAX,
         ),
-        Setting(
+        ClientSetting(
             "retries",
             whole,
             INT_MAX,
@@ -57,7 +59,7 @@ SETTINGS = {
             INT_MAX,
             no_effect="`default.api.timeout.ms` limits them",
         ),
-        Setting(
+        ClientSetting(
             "metadata.max.age.ms",
             whole,
             300_000,
@@ -66,7 +68,7 @@ SETTINGS = {
             LONG_MAX // 1000,
             no_effect=_EVERY_CALL,
         ),
-        Setting(
+        ClientSetting(
             "metadata.recovery.rebootstrap.trigger.ms",
             whole,
             300_000,
@@ -75,7 +77,7 @@ SETTINGS = {
             LONG_MAX // 1000,
             no_effect=_EVERY_CALL,
         ),
-        Setting(
+        ClientSetting(
             "connections.max.idle.ms",
             whole,
             300_000,
@@ -84,7 +86,7 @@ SETTINGS = {
             LONG_MAX // 1000,
             no_effect="brokers close idle connections, and the next call opens one again",
         ),
-        Setting(
+        ClientSetting(
             "receive.buffer.bytes",
             whole,
             65_536,
@@ -93,7 +95,7 @@ SETTINGS = {
             INT_MAX,
             no_effect="the system chooses",
         ),
-        Setting(
+        ClientSetting(
             "send.buffer.bytes",
             whole,
             131_072,
@@ -106,6 +108,6 @@ SETTINGS = {
 }
 
 
-def admin_settings(config: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> Settings:
+def admin_settings(config: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> ClientSettings:
     """Raises SettingRefused."""
     return read_settings(SETTINGS, config, keywords)

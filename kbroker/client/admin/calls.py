@@ -13,7 +13,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Calls:
+class AdminCalls:
     """cluster: used by one thread at a time, which has the lock. seconds: that a call may take."""
 
     def __init__(self, cluster: Cluster, lock: threading.Lock, seconds: float) -> None:

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 from kbroker.client.admin import cluster as cluster_admin
 from kbroker.client.admin import features as feature_admin
-from kbroker.client.admin.calls import Calls
+from kbroker.client.admin.calls import AdminCalls
 from kbroker.client.admin.cluster import ClusterState, Endpoint
 from kbroker.client.admin.features import Features
 from kbroker.client.errors import RejectedError
 
 
-class ClusterCalls(Calls):
+class ClusterCalls(AdminCalls):
     """Each of them may raise RejectedError."""
 
     def describe_cluster(self) -> ClusterState:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from kbroker.client.admin import groups as group_admin
 from kbroker.client.admin import transactions as transaction_admin
-from kbroker.client.admin.calls import Calls
+from kbroker.client.admin.calls import AdminCalls
 from kbroker.client.admin.groups import GroupState, ListedGroup, Progress
 from kbroker.client.admin.transactions import ActiveProducer, ListedTransaction, TransactionState
 from kbroker.client.batches import offsets
@@ -14,7 +14,7 @@ from kbroker.client.batches.offsets import Committed, TopicPartition
 from kbroker.client.errors import ClientError, RejectedError
 
 
-class GroupCalls(Calls):
+class GroupCalls(AdminCalls):
     """Results of several groups or partitions have an error in the place of each that is rejected,
     and None where a call has nothing to tell.
     """

@@ -14,11 +14,11 @@ _EXACT, _DEFAULT, _ANY = 0, 1, 2
 Entity = tuple[tuple[str, str | None], ...]
 
 
-class Wanted(str):
+class QuotaMatch(str):
     """A name to look for; ``DEFAULT`` and ``EVERY`` are no names."""
 
 
-DEFAULT, EVERY = Wanted("<default>"), Wanted("<every>")
+DEFAULT, EVERY = QuotaMatch("<default>"), QuotaMatch("<every>")
 
 
 def describe_quotas(

@@ -8,7 +8,7 @@ from kbroker.client.admin import configs as config_admin
 from kbroker.client.admin import partitions as partition_admin
 from kbroker.client.admin import reassignments as reassignment_admin
 from kbroker.client.admin import topics as topic_admin
-from kbroker.client.admin.calls import Calls
+from kbroker.client.admin.calls import AdminCalls
 from kbroker.client.admin.configs import Setting
 from kbroker.client.admin.partitions import LogDir, Reassignment
 from kbroker.client.admin.reassignments import PartitionReplica, ReplicaDirs
@@ -18,7 +18,7 @@ from kbroker.client.batches.offsets import Offset, TopicPartition
 from kbroker.client.errors import ClientError, RejectedError
 
 
-class TopicCalls(Calls):
+class TopicCalls(AdminCalls):
     """Results of several topics or partitions have an error in the place of each that is rejected,
     and None where a call has nothing to tell.
     """

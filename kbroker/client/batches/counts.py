@@ -14,7 +14,7 @@ BUCKET_MS = 600_000
 NO_TIMESTAMP = -1  # the bucket of records without one
 
 
-class Count(NamedTuple):
+class BucketCount(NamedTuple):
     """bytes: of keys and values."""
 
     records: int
@@ -31,7 +31,7 @@ def count_records(
     bucket_ms: int = BUCKET_MS,
     read_committed: bool = False,
     **fetch: Any,
-) -> dict[int, Count]:
+) -> dict[int, BucketCount]:
     """{start of the bucket in milliseconds: its counts}, for the records ``[start, end)``.
 
     fetch: further arguments of ``RangeFetch``. Raises what that raises, and CorruptRecords.
@@ -46,4 +46,4 @@ def count_records(
         raise CorruptRecords(topic, partition, offset, why) from error
     finally:
         sets.close()
-    return {at: Count(*row) for at, row in sorted(counter.buckets().items())}
+    return {at: BucketCount(*row) for at, row in sorted(counter.buckets().items())}

@@ -97,7 +97,7 @@ class _Partition:
         self.why = ""  # that in words, with who said so
 
 
-class _Request:
+class _ProduceInFlight:
     __slots__ = ("batches", "pending")
 
     def __init__(self, pending: Pending, batches: list[tuple[_Partition, _Batch]]) -> None:
@@ -105,12 +105,12 @@ class _Request:
         self.batches = batches
 
 
-class _Node:
+class _ProduceNode:
     __slots__ = ("connection", "requests")
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self.requests: deque[_Request] = deque()
+        self.requests: deque[_ProduceInFlight] = deque()
 
 
 class BatchProducer(FlushedAtEnd):
@@ -165,7 +165,7 @@ class BatchProducer(FlushedAtEnd):
         self._open = False  # a transaction
         self._told = False  # brokers may know of it
         self._partitions: dict[TopicPartition, _Partition] = {}
-        self._nodes: dict[int, _Node] = {}
+        self._nodes: dict[int, _ProduceNode] = {}
         self._unacknowledged_bytes = 0
         self._sent = 0
         self._error: ClientError | None = None
@@ -426,7 +426,7 @@ class BatchProducer(FlushedAtEnd):
         try:
             self._add_to_transaction([state for state, _ in chosen])
             if node is None:
-                node = self._nodes[leader] = _Node(self.cluster.borrow(leader, retry))
+                node = self._nodes[leader] = _ProduceNode(self.cluster.borrow(leader, retry))
             pending = self._send_request(node.connection, chosen, retry)
         except ClientError as error:
             for state, _ in chosen:
@@ -439,7 +439,7 @@ class BatchProducer(FlushedAtEnd):
             state.waiting.popleft()
             batch.sent = True
             state.in_flight.append(batch)
-        request = _Request(pending, chosen)
+        request = _ProduceInFlight(pending, chosen)
         if self.acks == 0:
             for state, batch in chosen:
                 self._acknowledge(state, batch, -1)

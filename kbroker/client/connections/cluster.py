@@ -16,7 +16,7 @@ from typing import Any
 
 from kbroker.client.connections.addresses import parse_addresses
 from kbroker.client.connections.connection import Connection
-from kbroker.client.connections.metadata import Metadata, read_metadata
+from kbroker.client.connections.metadata import ClusterMetadata, read_metadata
 from kbroker.client.connections.metadata import Partition as Partition
 from kbroker.client.connections.metadata import Topic as Topic
 from kbroker.client.connections.retry import Retry, milliseconds
@@ -309,7 +309,7 @@ class Cluster:
 
     def ask_metadata(
         self, names: Iterable[str] | None, retry: Retry, *, create: bool = False
-    ) -> Metadata:
+    ) -> ClusterMetadata:
         """The same, with all that the response says; what is known of topics here stays.
 
         names: None: all topics. create: let brokers create those that are missing, if they do so.

@@ -47,7 +47,7 @@ def kerberos_settings(
     return KerberosSettings(named or given or SERVICE, principal, key_tab.removeprefix("FILE:"))
 
 
-class Context(Protocol):
+class InitiatorContext(Protocol):
     """``kerberos_library.Initiator``."""
 
     @property
@@ -60,7 +60,7 @@ class Context(Protocol):
     def unwrap(self, token: bytes) -> bytes: ...
 
 
-def initiator(own: KerberosSettings, host: str) -> Context:
+def initiator(own: KerberosSettings, host: str) -> InitiatorContext:
     """Raises NothingToShow."""
     try:
         return Initiator(own.service, host, own.principal, own.key_tab)
@@ -70,12 +70,12 @@ def initiator(own: KerberosSettings, host: str) -> Context:
         raise NothingToShow(str(error)) from None
 
 
-class Kerberos:
+class KerberosInitiator:
     """A conversation of ``kbroker.wire.sasl``. start: returns the context."""
 
-    def __init__(self, start: Callable[[], Context]) -> None:
+    def __init__(self, start: Callable[[], InitiatorContext]) -> None:
         self._start = start
-        self._context: Context | None = None
+        self._context: InitiatorContext | None = None
         self._has_chosen = False
         self.done = False
 

@@ -38,7 +38,7 @@ class BrokerAddress(NamedTuple):
     rack: str | None
 
 
-class Metadata(NamedTuple):
+class ClusterMetadata(NamedTuple):
     """One response. errors: the codes of topics that are not among ``topics``."""
 
     topics: dict[str, Topic]
@@ -46,7 +46,7 @@ class Metadata(NamedTuple):
     brokers: dict[int, BrokerAddress]
 
 
-def read_metadata(response: Any) -> Metadata:
+def read_metadata(response: Any) -> ClusterMetadata:
     """response: MetadataResponse of any version, without an error of its own."""
     brokers = {row.node_id: BrokerAddress(row.host, row.port, row.rack) for row in response.brokers}
     racks = {node: broker.rack for node, broker in brokers.items() if broker.rack}
@@ -57,7 +57,7 @@ def read_metadata(response: Any) -> Metadata:
             errors[row.name] = row.error_code
         else:
             topics[row.name] = _topic(row, racks)
-    return Metadata(topics, errors, brokers)
+    return ClusterMetadata(topics, errors, brokers)
 
 
 def _topic(row: Any, racks: Mapping[int, str]) -> Topic:
@@ -92,7 +92,7 @@ class MetadataView:
         self._clock = clock
         self._backoff_s = backoff_s
         self._backoff_max_s = backoff_max_s
-        self._subscribers: list[Callable[[Metadata | None], None]] = []
+        self._subscribers: list[Callable[[ClusterMetadata | None], None]] = []
         self.topics: dict[str, Topic] = {}
         self.errors: dict[str, ClientError] = {}
         self.brokers: dict[int, BrokerAddress] = {}
@@ -101,10 +101,10 @@ class MetadataView:
         self.failures = 0
         self.next_at = 0.0
 
-    def subscribe(self, subscriber: Callable[[Metadata | None], None]) -> None:
+    def subscribe(self, subscriber: Callable[[ClusterMetadata | None], None]) -> None:
         self._subscribers.append(subscriber)
 
-    def take(self, response: Metadata) -> None:
+    def take(self, response: ClusterMetadata) -> None:
         """A topic stays known when its error is one that passes, or when it was not asked for."""
         self.failures = 0
         self._pause()
@@ -138,6 +138,6 @@ class MetadataView:
         pause_s = self._backoff_s * 2.0 ** min(max(self.failures - 1, 0), 30)
         self.next_at = self._clock() + min(pause_s, self._backoff_max_s)
 
-    def _tell(self, response: Metadata | None) -> None:
+    def _tell(self, response: ClusterMetadata | None) -> None:
         for subscriber in self._subscribers:
             subscriber(response)

@@ -300,7 +300,7 @@ def _kerberos(settings: Mapping[str, str]) -> kerberos.KerberosSettings:
 def _kerberos_client(own: kerberos.KerberosSettings, host: str) -> sasl.Mechanism:
     from kbroker.client.connections import kerberos
 
-    return kerberos.Kerberos(lambda: kerberos.initiator(own, host))
+    return kerberos.KerberosInitiator(lambda: kerberos.initiator(own, host))
 
 
 def _token_source(settings: Mapping[str, str]) -> oauth.TokenSource:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from kbroker._ext.arrow.arrow_reader import ArrowReader
 from kbroker._ext.record.record_cursor import RecordsDamaged
 from kbroker.client.batches.arrow import BYTES_MAX, DECOMPRESSED_MAX, columns_of
-from kbroker.client.consumer.partitions import FetchedSet, PartitionState
+from kbroker.client.consumer.partitions import FetchedSet, ReadPartition
 from kbroker.client.errors import UnreadableRecord
 
 _OFFSET_MAX = (1 << 63) - 1
@@ -18,7 +18,7 @@ _OFFSET_MAX = (1 << 63) - 1
 class _PartReader:
     """A partition's reader, with the columns that it makes."""
 
-    def __init__(self, part: PartitionState, columns: tuple[str, ...], check_crcs: bool) -> None:
+    def __init__(self, part: ReadPartition, columns: tuple[str, ...], check_crcs: bool) -> None:
         assert part.position is not None
         self.columns = columns
         self.next_offset = part.position

@@ -23,14 +23,14 @@ from kbroker.client.consumer.rack_matching import (
 from kbroker.client.consumer.subscriptions import (
     NO_GENERATION,
     Assignment,
-    Subscription,
+    MemberSubscription,
     decode_generation,
     decode_sticky,
     encode_generation,
     encode_sticky,
 )
 
-Members = Mapping[str, Subscription]
+Members = Mapping[str, MemberSubscription]
 Assigned = dict[str, list[Key]]
 
 

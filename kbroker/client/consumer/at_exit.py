@@ -17,7 +17,7 @@ _AT_EXIT_S = 5.0
 _AT_EXIT_EACH_S = 0.1
 
 
-class Ending(Protocol):
+class EndingConsumer(Protocol):
     """A consumer."""
 
     client_id: str
@@ -30,7 +30,7 @@ class Ending(Protocol):
         """It belongs to another process."""
 
 
-_alive: weakref.WeakSet[Ending] = weakref.WeakSet()
+_alive: weakref.WeakSet[EndingConsumer] = weakref.WeakSet()
 add, discard = _alive.add, _alive.discard
 
 

@@ -11,19 +11,19 @@ from kbroker.client.batches.offsets import TopicPartition as Key
 from kbroker.client.connections.connection import Connection
 from kbroker.client.connections.metadata import Topic
 from kbroker.client.consumer.assignors import Assignor, Members
-from kbroker.client.consumer.commits import LOST_WORDS, Identity
-from kbroker.client.consumer.member_thread import Action, Ask, End, Interrupted, LookUp, Wait
+from kbroker.client.consumer.commits import LOST_WORDS, CommittingMember
+from kbroker.client.consumer.member_thread import Action, Ask, End, Interrupted, LookUp, WaitUntil
 from kbroker.client.consumer.subscriptions import (
     NO_GENERATION,
     Assignment,
-    Subscription,
+    MemberSubscription,
     decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
 )
 from kbroker.client.errors import ClientError, CommitFailed, RejectedError
-from kbroker.client.settings.client_settings import Settings
+from kbroker.client.settings.client_settings import ClientSettings
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.heartbeat import HeartbeatRequest
@@ -49,7 +49,7 @@ _AGAIN = frozenset(
 )
 
 
-class State(Enum):
+class ClassicState(Enum):
     """What a member waits for. PREPARING, COMPLETING: the thread that polls."""
 
     IDLE = "not subscribed"
@@ -89,7 +89,7 @@ class ClassicMember:
     that polls calls the listener; heartbeats go on meanwhile.
     """
 
-    def __init__(self, settings: Settings, assignors: Sequence[Assignor], now: float) -> None:
+    def __init__(self, settings: ClientSettings, assignors: Sequence[Assignor], now: float) -> None:
         self.group: str = settings["group.id"]
         self.instance: str | None = settings["group.instance.id"]
         self._assignors = {one.name: one for one in assignors}
@@ -101,7 +101,7 @@ class ClassicMember:
         self._backoff_s: float = settings["retry.backoff.ms"] / 1000
         self._age_s: float = settings["metadata.max.age.ms"] / 1000
         self._rack: str | None = settings["client.rack"] or None
-        self.state = State.IDLE
+        self.state = ClassicState.IDLE
         self.generation = NO_GENERATION
         self.member_id = ""
         self.topics: frozenset[str] = frozenset()
@@ -131,14 +131,14 @@ class ClassicMember:
     def polled(self, now: float) -> None:
         """``poll`` was called."""
         self._polled_at = now
-        if self.state is State.IDLE and self._event is None and self._stopped:
+        if self.state is ClassicState.IDLE and self._event is None and self._stopped:
             self._stopped = False
             self._prepare("it tries again after an error", lost=bool(self._owned))
 
     def subscribe(self, topics: frozenset[str]) -> None:
         """Take part with these topics from now on."""
         self.topics = topics
-        if self.state is State.IDLE:
+        if self.state is ClassicState.IDLE:
             self._prepare("the first subscription", lost=self._stopped and bool(self._owned))
             self._stopped = False
         elif topics != self._joined_topics:
@@ -162,67 +162,67 @@ class ClassicMember:
     def prepared(self, owned: Iterable[Key], lost: bool) -> None:
         """Partitions were given up, or are lost; these are left."""
         self._owned = tuple(owned)
-        if self.state is not State.PREPARING:
+        if self.state is not ClassicState.PREPARING:
             return
         if self._lost and not lost:
             self._event = Prepare(True)  # it was removed while it prepared
             return
         self._lost = False
-        self.state = State.JOINING
+        self.state = ClassicState.JOINING
 
     def completed(self, owned: Iterable[Key], rejoin: bool) -> None:
         """Partitions were taken over. rejoin: some were given up, which others wait for."""
         self._owned = tuple(owned)
-        if self.state is State.COMPLETING:
-            self.state = State.STABLE
+        if self.state is ClassicState.COMPLETING:
+            self.state = ClassicState.STABLE
         if rejoin:
             self.rejoin("partitions were given up")
 
     def leave(self) -> None:
         """Be no member any more."""
-        if self.state is not State.GONE:
-            self.state = State.LEAVING
+        if self.state is not ClassicState.GONE:
+            self.state = ClassicState.LEAVING
 
-    def identity(self) -> Identity:
+    def identity(self) -> CommittingMember:
         """Who commits. Raises CommitFailed while it is not a member."""
         if self.generation == NO_GENERATION:
             what = f"commit offsets of group {self.group}"
             raise CommitFailed(ErrorCode.UNKNOWN_MEMBER_ID, what, LOST_WORDS)
-        return Identity(self.generation, self.member_id, self.instance)
+        return CommittingMember(self.generation, self.member_id, self.instance)
 
-    def renewed(self, was: Identity, keys: Collection[Key]) -> Identity | None:
+    def renewed(self, was: CommittingMember, keys: Collection[Key]) -> CommittingMember | None:
         """See ``commits.Committer``: in another generation, others may have had any partition."""
         return None
 
     # -- the member's thread
 
     def is_leaving(self) -> bool:
-        return self.state in (State.LEAVING, State.GONE)
+        return self.state in (ClassicState.LEAVING, ClassicState.GONE)
 
     def next(self, now: float) -> Action:
         """What to do now."""
-        if self.state is State.GONE:
+        if self.state is ClassicState.GONE:
             return End()
-        if self.state is State.LEAVING:
+        if self.state is ClassicState.LEAVING:
             return self._leave(now)
         if now < self._not_before:
-            return Wait(self._not_before)
-        if self.state is State.IDLE:
-            return Wait(FOREVER)
-        if self.generation != NO_GENERATION and self.state is not State.JOINING:
+            return WaitUntil(self._not_before)
+        if self.state is ClassicState.IDLE:
+            return WaitUntil(FOREVER)
+        if self.generation != NO_GENERATION and self.state is not ClassicState.JOINING:
             late = self._polled_at + self._rebalance_ms / 1000
             if now >= late:
                 return self._stop_for_lack_of_polls()
-        if self.state is State.JOINING:
+        if self.state is ClassicState.JOINING:
             return self._join()
-        if self.state is State.ASSIGNING:
+        if self.state is ClassicState.ASSIGNING:
             return LookUp(self._subscribed())
-        if self.state is State.SYNCING:
+        if self.state is ClassicState.SYNCING:
             return self._sync({})
-        if self.state is State.STABLE:
+        if self.state is ClassicState.STABLE:
             if self._rejoin:
                 self._prepare(self._reason)
-                return Wait(now)
+                return WaitUntil(now)
             if self._is_leader and now - self._looked_up_at >= self._age_s:
                 return LookUp(self._subscribed())
         return self._beat(now)
@@ -230,9 +230,9 @@ class ClassicMember:
     def _beat(self, now: float) -> Action:
         """A heartbeat, if one is due."""
         if self.generation == NO_GENERATION:
-            return Wait(FOREVER)
+            return WaitUntil(FOREVER)
         if now < self._heartbeat_at:
-            return Wait(min(self._heartbeat_at, self._polled_at + self._rebalance_ms / 1000))
+            return WaitUntil(min(self._heartbeat_at, self._polled_at + self._rebalance_ms / 1000))
         self._heartbeat_at = now + self._heartbeat_s
         self._asked = "heartbeat"
         self.heartbeats += 1
@@ -248,7 +248,7 @@ class ClassicMember:
 
     def _prepare(self, reason: str, lost: bool = False) -> None:
         self._rejoin, self._reason = False, reason
-        self.state = State.PREPARING
+        self.state = ClassicState.PREPARING
         self._lost = lost
         self._event = Prepare(lost)
         logger.info("group %s rebalances: %s", self.group, reason)
@@ -259,10 +259,10 @@ class ClassicMember:
         self._is_leader = False
         if forget_member:
             self.member_id = ""
-        if self.state in (State.STABLE, State.COMPLETING, State.PREPARING):
+        if self.state in (ClassicState.STABLE, ClassicState.COMPLETING, ClassicState.PREPARING):
             self._prepare(reason, lost=True)
-        elif self.state in (State.ASSIGNING, State.SYNCING):
-            self.state = State.JOINING
+        elif self.state in (ClassicState.ASSIGNING, ClassicState.SYNCING):
+            self.state = ClassicState.JOINING
 
     def _stop_for_lack_of_polls(self) -> Action:
         logger.warning(
@@ -274,16 +274,16 @@ class ClassicMember:
         leave = self._leave_request("poll was not called for max.poll.interval.ms")
         self._reset("poll was called again", forget_member=True)
         self._asked = "leave"
-        return leave if leave is not None else Wait(0.0)
+        return leave if leave is not None else WaitUntil(0.0)
 
     # -- leaving
 
     def _leave(self, now: float) -> Action:
         leave = self._leave_request("the consumer was closed")
         self.member_id, self.generation = "", NO_GENERATION
-        self.state = State.GONE
+        self.state = ClassicState.GONE
         self._asked = "leave"
-        return leave if leave is not None else Wait(now)
+        return leave if leave is not None else WaitUntil(now)
 
     def _leave_request(self, reason: str) -> Ask | None:
         """COMPAT: as in Java, a static member stays, for whoever continues it."""
@@ -324,8 +324,8 @@ class ClassicMember:
         seconds = max(self._request_s, self._rebalance_ms / 1000 + _JOIN_GRACE_S)
         return Ask(request, seconds)
 
-    def _subscription(self, assignor: Assignor) -> Subscription:
-        return Subscription(
+    def _subscription(self, assignor: Assignor) -> MemberSubscription:
+        return MemberSubscription(
             tuple(sorted(self.topics)),
             assignor.user_data(self.topics),
             self._owned,
@@ -343,7 +343,7 @@ class ClassicMember:
 
     def _take_join(self, response: Any, now: float) -> None:
         code = response.error_code
-        if self.state is not State.JOINING:
+        if self.state is not ClassicState.JOINING:
             if not code:
                 self.member_id = response.member_id
             return  # it leaves
@@ -370,7 +370,7 @@ class ClassicMember:
             self._fatal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"join group {self.group}")
             return
         if not self._is_leader:
-            self.state = State.SYNCING
+            self.state = ClassicState.SYNCING
             return
         try:
             self._group_members = {
@@ -381,7 +381,7 @@ class ClassicMember:
             what = f"join group {self.group}: the subscription of a member: {error}"
             self._fatal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, what)
             return
-        self.state = State.ASSIGNING
+        self.state = ClassicState.ASSIGNING
 
     def _subscribed(self) -> frozenset[str]:
         return frozenset(topic for row in self._group_members.values() for topic in row.topics)
@@ -395,18 +395,18 @@ class ClassicMember:
             for name, topic in topics.items()
             for number, row in topic.partitions.items()
         }
-        if self.state is State.STABLE:
+        if self.state is ClassicState.STABLE:
             if counts != self._group_topics:
                 self.rejoin("topics or their partitions have changed")
             elif self._rack is not None and racks != self._group_racks:
                 # COMPAT: as in Java, only a leader that has a rack itself looks at this.
                 self.rejoin("the racks of replicas have changed")
             return
-        if self.state is not State.ASSIGNING:
+        if self.state is not ClassicState.ASSIGNING:
             return
         self._group_topics = counts
         self._group_racks = racks
-        self.state = State.SYNCING
+        self.state = ClassicState.SYNCING
 
     def _assignments(self) -> dict[str, bytes]:
         """The leader's part."""
@@ -440,16 +440,16 @@ class ClassicMember:
 
     def _take_sync(self, response: Any, now: float) -> None:
         code = response.error_code
-        if self.state is not State.SYNCING:
+        if self.state is not ClassicState.SYNCING:
             return
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
-            self.state = State.JOINING
+            self.state = ClassicState.JOINING
         elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
             self._reset("the member is unknown", forget_member=code == ErrorCode.UNKNOWN_MEMBER_ID)
         elif code:
             self._failed_request(code, f"sync group {self.group}", now)
-            if self.state is State.SYNCING:
-                self.state = State.JOINING
+            if self.state is ClassicState.SYNCING:
+                self.state = ClassicState.JOINING
         else:
             try:
                 found = decode_assignment(response.assignment)
@@ -458,7 +458,7 @@ class ClassicMember:
                 self._fatal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, what)
                 return
             self._assignors[self._protocol].assigned(found, self.generation)
-            self.state = State.COMPLETING
+            self.state = ClassicState.COMPLETING
             self._event = Complete(found.partitions)
             self._heartbeat_at = now + self._heartbeat_s
 
@@ -467,7 +467,7 @@ class ClassicMember:
         if not code or self.is_leaving():
             return
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
-            if self.state in (State.STABLE, State.COMPLETING):
+            if self.state in (ClassicState.STABLE, ClassicState.COMPLETING):
                 self.rejoin("the group rebalances")
         elif code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID):
             # COMPAT: as in Java, a member keeps its id when only its generation is over.
@@ -482,10 +482,10 @@ class ClassicMember:
 
     def failed(self, error: ClientError, now: float) -> None:
         """There was no response."""
-        if self.state is State.GONE or isinstance(error, Interrupted):
+        if self.state is ClassicState.GONE or isinstance(error, Interrupted):
             return
-        if self._asked == "sync" and self.state is State.SYNCING:
-            self.state = State.JOINING  # whether it was assigned something is unknown
+        if self._asked == "sync" and self.state is ClassicState.SYNCING:
+            self.state = ClassicState.JOINING  # whether it was assigned something is unknown
         if error.retriable:
             logger.debug("group %s: %s; asking again", self.group, error)
             self._not_before = now + self._backoff_s
@@ -506,6 +506,6 @@ class ClassicMember:
     def _stop(self, error: ClientError) -> None:
         """Until ``poll`` is called after the call that raises the error."""
         self.generation = NO_GENERATION
-        self.state = State.IDLE
+        self.state = ClassicState.IDLE
         self._stopped = True
         self._event = Fatal(error)

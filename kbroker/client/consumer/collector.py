@@ -11,9 +11,9 @@ from kbroker._ext.client.record_futures import RecordFutures
 from kbroker._ext.client.record_reader import RecordColumns, RecordReader
 from kbroker.client.batches.record_arrays import arrays_of
 from kbroker.client.consumer.fetcher import Fetcher
-from kbroker.client.consumer.partitions import FetchedSet, PartitionState
+from kbroker.client.consumer.partitions import FetchedSet, ReadPartition
 from kbroker.client.errors import DeserializationFailed, UnreadableRecord
-from kbroker.client.settings.client_settings import Settings
+from kbroker.client.settings.client_settings import ClientSettings
 
 Deserializer = Callable[[str, bytes], Any]
 # BOUND: bytes of the records of one batch, decompressed.
@@ -39,19 +39,19 @@ class _Before(NamedTuple):
 class _Kept:
     """What a call has returned to nobody. rows: where the partitions were before, and are now."""
 
-    def __init__(self, kind: Kind, found: list[Any], rows: dict[PartitionState, _Before]) -> None:
+    def __init__(self, kind: Kind, found: list[Any], rows: dict[ReadPartition, _Before]) -> None:
         self.kind = kind
         self.found = found
         self.rows = rows
         self.after = {part: (part.position, part.epoch) for part in rows}
 
-    def is_current(self, part: PartitionState) -> bool:
+    def is_current(self, part: ReadPartition) -> bool:
         """Whether its records may be returned now."""
         row = self.rows[part]
         return part.version == row.version and part.position == row.position and part.may_return
 
 
-class Collector:
+class FetchCollector:
     """Reads sets in the order of their arrival.
 
     Raises UnreadableRecord, DeserializationFailed, and what ``FetchedSets.fault`` has, but after
@@ -59,13 +59,13 @@ class Collector:
     position.
     """
 
-    def __init__(self, settings: Settings, fetcher: Fetcher) -> None:
+    def __init__(self, settings: ClientSettings, fetcher: Fetcher) -> None:
         self._fetcher = fetcher
         self._check_crcs: bool = settings["check.crcs"]
         self._key = deserializer_of(settings["key.deserializer"])
         self._value = deserializer_of(settings["value.deserializer"])
         self.is_blocked = False  # `forward` has left records, as the producer does not take them
-        self._before: dict[PartitionState, _Before] = {}  # the last call
+        self._before: dict[ReadPartition, _Before] = {}  # the last call
         self._kind: Kind = ()
         self._kept: _Kept | None = None
 
@@ -109,7 +109,7 @@ class Collector:
         for part, row in rows.items():
             part.position, part.epoch = row.position, row.epoch
 
-    def _move_back(self, rows: Mapping[PartitionState, _Before]) -> None:
+    def _move_back(self, rows: Mapping[ReadPartition, _Before]) -> None:
         for part, row in rows.items():
             if part.version == row.version and part.position is not None:
                 validating = part.validating
@@ -264,7 +264,7 @@ class Collector:
         return out
 
 
-def _advance(part: PartitionState, reader: RecordReader) -> None:
+def _advance(part: ReadPartition, reader: RecordReader) -> None:
     epoch, position = reader.leader_epoch, reader.position
     if epoch >= 0 or position != part.position:
         part.epoch = epoch
@@ -272,7 +272,7 @@ def _advance(part: PartitionState, reader: RecordReader) -> None:
 
 
 def _unreadable(
-    part: PartitionState, error: tuple[int, int, str, Exception | None]
+    part: ReadPartition, error: tuple[int, int, str, Exception | None]
 ) -> UnreadableRecord:
     offset, after, why, cause = error
     if cause is not None:

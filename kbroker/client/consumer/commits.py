@@ -12,7 +12,7 @@ from kbroker.client.batches.offsets import TopicPartition as Key
 from kbroker.client.batches.offsets import committed, named_error
 from kbroker.client.connections.cluster import GROUP, Cluster
 from kbroker.client.connections.connection import Connection
-from kbroker.client.consumer.lanes import Call, Lane
+from kbroker.client.consumer.lanes import Lane, LaneCall
 from kbroker.client.consumer.partitions import OffsetAndMetadata, TopicPartition
 from kbroker.client.consumer.surroundings import Clock
 from kbroker.client.errors import ClientError, CommitFailed, RejectedError
@@ -41,7 +41,7 @@ Offsets = Mapping[Key, OffsetAndMetadata]
 Callback = Callable[[dict[TopicPartition, OffsetAndMetadata], Exception | None], Any]
 
 
-class Identity(NamedTuple):
+class CommittingMember(NamedTuple):
     """Of a member in commits. generation: or the member's epoch; NO_GENERATION without a group's
     assignment.
     """
@@ -54,16 +54,16 @@ class Identity(NamedTuple):
 class Committer(Protocol):
     """Who commits: a member of the group, or nobody in particular."""
 
-    def identity(self) -> Identity:
+    def identity(self) -> CommittingMember:
         """Who it is now. Raises ClientError while it is no member."""
 
-    def renewed(self, was: Identity, keys: Collection[Key]) -> Identity | None:
+    def renewed(self, was: CommittingMember, keys: Collection[Key]) -> CommittingMember | None:
         """Who it is now, if that may commit what it has read of these partitions as ``was``; None
         if others may have had one of them since. Any thread.
         """
 
 
-class Commits:
+class ConsumerCommits:
     """In the thread that polls. INVARIANT: a commit is of whom it was made by, whenever it is sent.
 
     committer: who makes it.
@@ -86,7 +86,7 @@ class Commits:
         deadline: float,
         callback: Callback | None = None,
         patient: bool = True,
-    ) -> Call:
+    ) -> LaneCall:
         """Begin a commit, which takes at most ``deadline`` seconds. callback: called by
         ``run_callbacks``. patient: False does not wait for topics that are not there (any more).
         """
@@ -137,7 +137,7 @@ class Commits:
         keys: Iterable[Key],
         deadline: float,
         then: Callable[[Any, Exception | None], Any] | None = None,
-    ) -> Call:
+    ) -> LaneCall:
         """Begin to look up committed offsets, behind the commits before. then: as ``Lane.run`` has
         it, for a caller who asks again by himself; so others do not wait for that.
         """
@@ -155,7 +155,7 @@ class Commits:
 class _Sender:
     """Of one commit, over all of its attempts."""
 
-    def __init__(self, who: Identity, committer: Committer, keys: Collection[Key]) -> None:
+    def __init__(self, who: CommittingMember, committer: Committer, keys: Collection[Key]) -> None:
         self.who = who
         self._committer = committer
         self._keys = keys

@@ -12,10 +12,10 @@ from typing import Any
 from kbroker.client.batches.offsets import TopicPartition as Key
 from kbroker.client.connections.metadata import Topic
 from kbroker.client.consumer.classic_member import Complete, Event, Fatal, Prepare
-from kbroker.client.consumer.commits import LOST_WORDS, Identity
-from kbroker.client.consumer.member_thread import Action, Ask, End, Interrupted, LookUp, Wait
+from kbroker.client.consumer.commits import LOST_WORDS, CommittingMember
+from kbroker.client.consumer.member_thread import Action, Ask, End, Interrupted, LookUp, WaitUntil
 from kbroker.client.errors import ClientError, CommitFailed, RejectedError
-from kbroker.client.settings.client_settings import Settings
+from kbroker.client.settings.client_settings import ClientSettings
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
@@ -40,7 +40,7 @@ _FENCED = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID}
 IdKey = tuple[bytes, int]
 
 
-class State(Enum):
+class ConsumerProtocolState(Enum):
     """RECONCILING: the thread that polls takes partitions over and gives others up. FENCED: it has
     to hear that all are lost. STALE: the same, after a pause of the application."""
 
@@ -58,7 +58,7 @@ class ConsumerMember:
 
     cooperative = True
 
-    def __init__(self, settings: Settings, now: float) -> None:
+    def __init__(self, settings: ClientSettings, now: float) -> None:
         self.group: str = settings["group.id"]
         self.instance: str | None = settings["group.instance.id"]
         self._rack: str | None = settings["client.rack"] or None
@@ -66,7 +66,7 @@ class ConsumerMember:
         self._poll_ms: int = settings["max.poll.interval.ms"]
         self._request_s: float = settings["request.timeout.ms"] / 1000
         self._backoff_s: float = settings["retry.backoff.ms"] / 1000
-        self.state = State.IDLE
+        self.state = ConsumerProtocolState.IDLE
         # WIRE: as Kafka writes ids, 16 random bytes in base64 for URLs, without padding.
         made = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         self.member_id = made
@@ -96,14 +96,14 @@ class ConsumerMember:
     def polled(self, now: float) -> None:
         """``poll`` was called."""
         self._polled_at = now
-        if self.state is State.IDLE and self._stopped and self._event is None:
+        if self.state is ConsumerProtocolState.IDLE and self._stopped and self._event is None:
             self._stopped = False
             self._join()
 
     def subscribe(self, topics: frozenset[str]) -> None:
         """Take part with these topics from now on."""
         self.topics = topics
-        if self.state is State.IDLE:
+        if self.state is ConsumerProtocolState.IDLE:
             self._stopped = False
             self._join()
 
@@ -123,7 +123,7 @@ class ConsumerMember:
 
     def prepared(self, owned: Iterable[Key], lost: bool) -> None:
         """It has heard that all partitions are lost."""
-        if self.state is State.FENCED:
+        if self.state is ConsumerProtocolState.FENCED:
             self._owned = frozenset()
             self._owned_since.clear()
             self._join()
@@ -137,22 +137,22 @@ class ConsumerMember:
             (ids[topic], partition) for topic, partition in owned if topic in ids
         )
         self._assignment += 1
-        if self.state is State.RECONCILING:
-            self.state = State.STABLE
+        if self.state is ConsumerProtocolState.RECONCILING:
+            self.state = ConsumerProtocolState.STABLE
 
     def leave(self) -> None:
         """Be no member any more."""
-        if self.state is not State.GONE:
-            self.state = State.LEAVING
+        if self.state is not ConsumerProtocolState.GONE:
+            self.state = ConsumerProtocolState.LEAVING
 
-    def identity(self) -> Identity:
+    def identity(self) -> CommittingMember:
         """Who commits. Raises CommitFailed while it is not a member."""
         if self.epoch <= JOIN_EPOCH:
             what = f"commit offsets of group {self.group}"
             raise CommitFailed(ErrorCode.UNKNOWN_MEMBER_ID, what, LOST_WORDS)
-        return Identity(self.epoch, self.member_id, self.instance)
+        return CommittingMember(self.epoch, self.member_id, self.instance)
 
-    def renewed(self, was: Identity, keys: Collection[Key]) -> Identity | None:
+    def renewed(self, was: CommittingMember, keys: Collection[Key]) -> CommittingMember | None:
         """See ``commits.Committer``: a later epoch, in which it still has these partitions."""
         if self.epoch <= JOIN_EPOCH or self.member_id != was.member:
             return None
@@ -163,21 +163,21 @@ class ConsumerMember:
     # -- the member's thread
 
     def is_leaving(self) -> bool:
-        return self.state in (State.LEAVING, State.GONE)
+        return self.state in (ConsumerProtocolState.LEAVING, ConsumerProtocolState.GONE)
 
     def next(self, now: float) -> Action:
         """What to do now."""
-        if self.state is State.GONE:
+        if self.state is ConsumerProtocolState.GONE:
             return End()
-        if self.state is State.LEAVING:
+        if self.state is ConsumerProtocolState.LEAVING:
             return self._leave(now)
-        if self.state in (State.IDLE, State.FENCED):
-            return Wait(FOREVER)
+        if self.state in (ConsumerProtocolState.IDLE, ConsumerProtocolState.FENCED):
+            return WaitUntil(FOREVER)
         if now < self._not_before:
-            return Wait(self._not_before)
+            return WaitUntil(self._not_before)
         if self.epoch > JOIN_EPOCH and now >= self._polled_at + self._poll_ms / 1000:
             return self._stop_for_lack_of_polls()
-        if self.state is State.STABLE and self._target is not None:
+        if self.state is ConsumerProtocolState.STABLE and self._target is not None:
             unknown = {topic_id for topic_id, _ in self._target} - self._names.keys()
             if unknown and now >= self._resolve_at:
                 self._resolve_at = now + _RESOLVE_PAUSE_S
@@ -186,14 +186,18 @@ class ConsumerMember:
         return self._beat(now)
 
     def _beat(self, now: float) -> Action:
-        news = self.state is not State.RECONCILING and (
+        news = self.state is not ConsumerProtocolState.RECONCILING and (
             self._sent_topics != self.topics or self._told != self._assignment
         )
-        if self.state is not State.JOINING and not news and now < self._heartbeat_at:
+        if (
+            self.state is not ConsumerProtocolState.JOINING
+            and not news
+            and now < self._heartbeat_at
+        ):
             until = min(self._heartbeat_at, self._polled_at + self._poll_ms / 1000)
-            if self._target is not None and self.state is State.STABLE:
+            if self._target is not None and self.state is ConsumerProtocolState.STABLE:
                 until = min(until, max(self._resolve_at, now + 0.01))
-            return Wait(until)
+            return WaitUntil(until)
         self._heartbeat_at = now + self._interval_s
         self.heartbeats += 1
         return Ask(self._heartbeat(), self._request_s)
@@ -230,7 +234,7 @@ class ConsumerMember:
             self._not_before = now + self._backoff_s
         elif code:
             self._stop(RejectedError(code, self._what(), response.error_message))
-        elif self.state not in (State.FENCED, State.IDLE):
+        elif self.state not in (ConsumerProtocolState.FENCED, ConsumerProtocolState.IDLE):
             self._accepted(response, now)
 
     def _accepted(self, response: Any, now: float) -> None:
@@ -244,8 +248,8 @@ class ConsumerMember:
         if response.heartbeat_interval_ms > 0:
             self._interval_s = response.heartbeat_interval_ms / 1000
         self._heartbeat_at = now + self._interval_s
-        if self.state is State.JOINING:
-            self.state = State.STABLE
+        if self.state is ConsumerProtocolState.JOINING:
+            self.state = ConsumerProtocolState.STABLE
         if response.assignment is not None:
             self._target = frozenset(
                 (row.topic_id, partition)
@@ -273,7 +277,7 @@ class ConsumerMember:
         if known == self._owned:
             return
         self.rebalances += 1
-        self.state = State.RECONCILING
+        self.state = ConsumerProtocolState.RECONCILING
         self._event = Complete(
             tuple(sorted((self._names[topic_id], partition) for topic_id, partition in known))
         )
@@ -281,7 +285,7 @@ class ConsumerMember:
     # -- the ends of membership
 
     def _join(self) -> None:
-        self.state = State.JOINING
+        self.state = ConsumerProtocolState.JOINING
         self.epoch = JOIN_EPOCH
         self._whole = True
         self._target = None
@@ -293,7 +297,7 @@ class ConsumerMember:
         self.epoch = JOIN_EPOCH
         self._owned_since.clear()
         self._target = None
-        self.state = State.FENCED
+        self.state = ConsumerProtocolState.FENCED
         self._event = Prepare(True)
 
     def _stop_for_lack_of_polls(self) -> Action:
@@ -317,9 +321,9 @@ class ConsumerMember:
         )
 
     def _leave(self, now: float) -> Action:
-        self.state = State.GONE
+        self.state = ConsumerProtocolState.GONE
         if self.epoch <= JOIN_EPOCH and self._sent_topics is None and not self.heartbeats:
-            return Wait(now)
+            return WaitUntil(now)
         self.epoch = LEAVE_EPOCH
         return Ask(self._leave_request(), min(self._request_s, _LEAVE_S))
 
@@ -341,7 +345,7 @@ class ConsumerMember:
     def _stop(self, error: ClientError) -> None:
         """Until ``poll`` is called after the call that raises the error."""
         self.epoch = JOIN_EPOCH
-        self.state = State.IDLE
+        self.state = ConsumerProtocolState.IDLE
         self._stopped = True
         self._event = Fatal(error)
 

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable, Iterable
 
 from kbroker.client.connections.cluster import Cluster
-from kbroker.client.connections.metadata import Metadata, MetadataView
+from kbroker.client.connections.metadata import ClusterMetadata, MetadataView
 from kbroker.client.consumer.lanes import Lane
-from kbroker.client.settings.client_settings import Settings
+from kbroker.client.settings.client_settings import ClientSettings
 
 logger = logging.getLogger(__name__)
 _TELL_AFTER_S = 5.0
@@ -21,7 +21,7 @@ class ConsumerMetadata(MetadataView):
     def __init__(
         self,
         lane: Lane,
-        settings: Settings,
+        settings: ClientSettings,
         changed: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
@@ -78,14 +78,14 @@ class ConsumerMetadata(MetadataView):
             float("inf") if self.heard_at is None else max(0.0, self.heard_at + self._age_s - now)
         )
 
-    def _take(self, response: Metadata | None, error: Exception | None) -> None:
+    def _take(self, response: ClusterMetadata | None, error: Exception | None) -> None:
         self._running = False
         if response is None:
             self.fail(error)
         else:
             self.take(response)
 
-    def _heard(self, response: Metadata | None) -> None:
+    def _heard(self, response: ClusterMetadata | None) -> None:
         if response is None:
             self._wanted = True
             self._warn()
@@ -106,7 +106,7 @@ def ask(
     create: bool,
     seconds: float | None = None,
     failures: int = 0,
-) -> Metadata:
+) -> ClusterMetadata:
     """Metadata of topics, None: of all. One attempt, which may take longer the more have failed.
     Raises ClientError.
     """

@@ -5,17 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from kbroker.client.monitoring.client_metrics import ClientMetrics, Group, Lately, Names, Values
-from kbroker.client.settings.client_settings import Settings
+from kbroker.client.monitoring.client_metrics import (
+    ClientMetrics,
+    Lately,
+    MetricGroup,
+    MetricNames,
+    Values,
+)
+from kbroker.client.settings.client_settings import ClientSettings
 
 if TYPE_CHECKING:
     from kbroker.client.consumer.core import Core
-    from kbroker.client.consumer.partitions import PartitionState
+    from kbroker.client.consumer.partitions import ReadPartition
 
 # Groups of Java's, and how the names of the second begin.
 FETCHES, COORDINATOR = "consumer-fetch-manager-metrics", "consumer-coordinator-metrics"
 _OF_COORDINATOR = ("commit-", "heartbeat-", "rebalance-", "assigned-")
-_NAMES = Names(
+_NAMES = MetricNames(
     rates=(
         ("records-consumed", "fetched_records"),
         ("bytes-consumed", "fetched_bytes"),
@@ -37,7 +43,7 @@ _NAMES = Names(
 class ConsumerMetrics(ClientMetrics):
     """Counts of the consumer's parts, and what they are at now."""
 
-    def __init__(self, settings: Settings, core: Core) -> None:
+    def __init__(self, settings: ClientSettings, core: Core) -> None:
         self._core = core
         super().__init__(settings, core.client_id, FETCHES, self._counts, _NAMES)
 
@@ -57,10 +63,12 @@ class ConsumerMetrics(ClientMetrics):
         lags = [lag for lag in map(_lag, parts) if lag is not None]
         return {"assigned-partitions": len(parts), "records-lag-max": max([0, *lags])}
 
-    def groups(self) -> Iterator[Group]:
+    def groups(self) -> Iterator[MetricGroup]:
         values = self.values()
-        yield Group(FETCHES, (), {name: values[name] for name in values if _is_of_fetches(name)})
-        yield Group(
+        yield MetricGroup(
+            FETCHES, (), {name: values[name] for name in values if _is_of_fetches(name)}
+        )
+        yield MetricGroup(
             COORDINATOR, (), {name: values[name] for name in values if not _is_of_fetches(name)}
         )
         for part in list(self._core.fetcher.parts.values()):
@@ -68,14 +76,14 @@ class ConsumerMetrics(ClientMetrics):
             if lag is not None:
                 topic, number = part.key
                 tags = ("topic", topic), ("partition", str(number))
-                yield Group(FETCHES, tags, {"records-lag": lag})
+                yield MetricGroup(FETCHES, tags, {"records-lag": lag})
 
 
 def _is_of_fetches(name: str) -> bool:
     return not name.startswith(_OF_COORDINATOR)
 
 
-def _lag(part: PartitionState) -> int | None:
+def _lag(part: ReadPartition) -> int | None:
     """None: nothing is known yet. The thread that polls may change it meanwhile."""
     end, position = part.high_watermark, part.position
     return None if end is None or position is None else max(0, end - position)

@@ -10,8 +10,8 @@ from kbroker.client.errors import SettingRefused
 from kbroker.client.settings.client_settings import (
     INT_MAX,
     LONG_MAX,
-    Setting,
-    Settings,
+    ClientSetting,
+    ClientSettings,
     flag,
     listed,
     plugged,
@@ -74,16 +74,18 @@ def _assignor(name: str, value: Any) -> Any:
     return _ASSIGNORS.get(short) or plugged(name, value)
 
 
-SETTINGS: dict[str, Setting] = with_common(
-    Setting("client.id", text, "", "Name of this consumer in brokers' logs, quotas and metrics."),
-    Setting(
+SETTINGS: dict[str, ClientSetting] = with_common(
+    ClientSetting(
+        "client.id", text, "", "Name of this consumer in brokers' logs, quotas and metrics."
+    ),
+    ClientSetting(
         "group.id",
         text,
         None,
         "The group whose members share the partitions, and whose committed offsets they continue "
         "from. Needed for `subscribe` and for commits.",
     ),
-    Setting(
+    ClientSetting(
         "group.protocol",
         text,
         CLASSIC,
@@ -91,46 +93,48 @@ SETTINGS: dict[str, Setting] = with_common(
         "from 4.0).",
         one_of=(CLASSIC, CONSUMER),
     ),
-    Setting(
+    ClientSetting(
         "group.instance.id",
         text,
         None,
         "Makes it a static member: after a restart within `session.timeout.ms` it has the same "
         "partitions again, without a rebalance.",
     ),
-    Setting(
+    ClientSetting(
         "group.remote.assignor",
         text,
         None,
         "Name of the coordinator's assignor, for `group.protocol=consumer`.",
     ),
-    Setting(
+    ClientSetting(
         "key.deserializer",
         plugged,
         None,
         "A callable that makes a key of bytes, or an object with `deserialize(topic, data)`; "
         "unset: keys are bytes. Not called for null.",
     ),
-    Setting("value.deserializer", plugged, None, "The same for values."),
-    Setting(
+    ClientSetting("value.deserializer", plugged, None, "The same for values."),
+    ClientSetting(
         "auto.offset.reset",
         reset_policy,
         LATEST,
         "Where to begin without a committed offset, or if it is not in the log (any more). `none`: "
         "`poll` raises `NoOffsetForPartition` or `OffsetOutOfRange`.",
     ),
-    Setting(
+    ClientSetting(
         "enable.auto.commit",
         flag,
         True,
         "Positions are committed by `poll` every `auto.commit.interval.ms`, before partitions are "
         "given up, and by `close`. Off without `group.id`.",
     ),
-    Setting(
+    ClientSetting(
         "auto.commit.interval.ms", whole, 5_000, "Time between these commits.", 0, LONG_MAX // 1000
     ),
-    Setting("max.poll.records", whole, 500, "Records that one `poll` returns at most.", 1, INT_MAX),
-    Setting(
+    ClientSetting(
+        "max.poll.records", whole, 500, "Records that one `poll` returns at most.", 1, INT_MAX
+    ),
+    ClientSetting(
         "max.poll.interval.ms",
         whole,
         300_000,
@@ -138,7 +142,7 @@ SETTINGS: dict[str, Setting] = with_common(
         1,
         INT_MAX,
     ),
-    Setting(
+    ClientSetting(
         "session.timeout.ms",
         whole,
         45_000,
@@ -146,7 +150,7 @@ SETTINGS: dict[str, Setting] = with_common(
         1,
         INT_MAX,
     ),
-    Setting(
+    ClientSetting(
         "heartbeat.interval.ms",
         whole,
         3_000,
@@ -154,7 +158,7 @@ SETTINGS: dict[str, Setting] = with_common(
         1,
         INT_MAX,
     ),
-    Setting(
+    ClientSetting(
         "partition.assignment.strategy",
         assignors,
         ("range", "cooperative-sticky"),
@@ -163,7 +167,7 @@ SETTINGS: dict[str, Setting] = with_common(
         "Also objects with `name`, `subscription_user_data(topics)` and `assign(partitions, "
         "members)`.",
     ),
-    Setting(
+    ClientSetting(
         "fetch.min.bytes",
         whole,
         1,
@@ -171,7 +175,7 @@ SETTINGS: dict[str, Setting] = with_common(
         0,
         INT_MAX,
     ),
-    Setting(
+    ClientSetting(
         "fetch.max.wait.ms",
         whole,
         500,
@@ -179,7 +183,7 @@ SETTINGS: dict[str, Setting] = with_common(
         0,
         INT_MAX,
     ),
-    Setting(
+    ClientSetting(
         "fetch.max.bytes",
         whole,
         50 << 20,
@@ -188,7 +192,7 @@ SETTINGS: dict[str, Setting] = with_common(
         0,
         INT_MAX,
     ),
-    Setting(
+    ClientSetting(
         "max.partition.fetch.bytes",
         whole,
         1 << 20,
@@ -196,41 +200,41 @@ SETTINGS: dict[str, Setting] = with_common(
         0,
         INT_MAX,
     ),
-    Setting(
+    ClientSetting(
         "isolation.level",
         text,
         "read_uncommitted",
         "`read_committed`: without records of aborted transactions, and up to the first open one.",
         one_of=("read_uncommitted", "read_committed"),
     ),
-    Setting("check.crcs", flag, True, "Compare the checksums of batches."),
-    Setting(
+    ClientSetting("check.crcs", flag, True, "Compare the checksums of batches."),
+    ClientSetting(
         "client.rack",
         text,
         "",
         "The rack of this consumer: partitions are read from a replica in it (KIP-392), and "
         "assigned by it, where brokers and assignors know racks.",
     ),
-    Setting(
+    ClientSetting(
         "exclude.internal.topics",
         flag,
         True,
         "A pattern does not subscribe to topics that Kafka keeps for itself.",
     ),
-    Setting(
+    ClientSetting(
         "allow.auto.create.topics",
         flag,
         True,
         "Brokers with `auto.create.topics.enable` create topics that are subscribed to.",
     ),
-    Setting(
+    ClientSetting(
         "interceptor.classes",
         plugged_list,
         (),
         "Objects with `on_consume(records)`, which returns the records that `poll` returns, and "
         "`on_commit(offsets)`.",
     ),
-    Setting(
+    ClientSetting(
         "default.api.timeout.ms",
         whole,
         60_000,
@@ -238,7 +242,7 @@ SETTINGS: dict[str, Setting] = with_common(
         0,
         INT_MAX,
     ),
-    Setting(
+    ClientSetting(
         "request.timeout.ms",
         whole,
         30_000,
@@ -246,7 +250,7 @@ SETTINGS: dict[str, Setting] = with_common(
         1,
         INT_MAX,
     ),
-    Setting(
+    ClientSetting(
         "metadata.max.age.ms",
         whole,
         300_000,
@@ -254,7 +258,7 @@ SETTINGS: dict[str, Setting] = with_common(
         0,
         LONG_MAX // 1000,
     ),
-    Setting(
+    ClientSetting(
         "receive.buffer.bytes",
         whole,
         -1,
@@ -262,7 +266,7 @@ SETTINGS: dict[str, Setting] = with_common(
         "connection (Java's default: 65536).",
         -1,
     ),
-    Setting(
+    ClientSetting(
         "send.buffer.bytes",
         whole,
         131_072,
@@ -270,7 +274,7 @@ SETTINGS: dict[str, Setting] = with_common(
         -1,
         no_effect="requests are small; the system's own is used",
     ),
-    Setting(
+    ClientSetting(
         "connections.max.idle.ms",
         whole,
         540_000,
@@ -279,7 +283,7 @@ SETTINGS: dict[str, Setting] = with_common(
         LONG_MAX // 1000,
         no_effect="connections that were idle for four minutes are replaced when they are needed",
     ),
-    Setting(
+    ClientSetting(
         "metadata.recovery.rebootstrap.trigger.ms",
         whole,
         300_000,
@@ -291,7 +295,9 @@ SETTINGS: dict[str, Setting] = with_common(
 )
 
 
-def consumer_settings(config: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> Settings:
+def consumer_settings(
+    config: Mapping[str, Any] | None, keywords: Mapping[str, Any]
+) -> ClientSettings:
     """Settings that are checked together. Raises SettingRefused."""
     settings = read_settings(SETTINGS, config, keywords)
     if settings["group.id"] is None:
@@ -308,7 +314,7 @@ def consumer_settings(config: Mapping[str, Any] | None, keywords: Mapping[str, A
     return settings
 
 
-def _check_consumer_protocol(settings: Settings) -> None:
+def _check_consumer_protocol(settings: ClientSettings) -> None:
     for name in _OF_THE_GROUP:
         if name in settings.given:
             raise SettingRefused(
@@ -317,7 +323,7 @@ def _check_consumer_protocol(settings: Settings) -> None:
             )
 
 
-def _check_classic(settings: Settings) -> None:
+def _check_classic(settings: ClientSettings) -> None:
     if "group.remote.assignor" in settings.given:
         raise SettingRefused("group.remote.assignor", "it needs group.protocol=consumer")
     if not settings["partition.assignment.strategy"]:

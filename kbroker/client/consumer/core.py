@@ -16,13 +16,13 @@ from typing import Any, TypeVar
 from kbroker.client.batches.offsets import TopicPartition as Key
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.connections.connection import Connection
-from kbroker.client.consumer.collector import Collector, Kind
-from kbroker.client.consumer.commits import Commits, Identity, Offsets
+from kbroker.client.consumer.collector import FetchCollector, Kind
+from kbroker.client.consumer.commits import CommittingMember, ConsumerCommits, Offsets
 from kbroker.client.consumer.consumer_metadata import ConsumerMetadata
 from kbroker.client.consumer.fetcher import Fetcher
-from kbroker.client.consumer.lanes import Call, Lane, NodeLanes
-from kbroker.client.consumer.membership import Membership
-from kbroker.client.consumer.partitions import OffsetAndMetadata, PartitionState, key_of
+from kbroker.client.consumer.lanes import Lane, LaneCall, NodeLanes
+from kbroker.client.consumer.membership import ConsumerMembership
+from kbroker.client.consumer.partitions import OffsetAndMetadata, ReadPartition, key_of
 from kbroker.client.consumer.positions import Positions
 from kbroker.client.consumer.surroundings import Surroundings
 from kbroker.client.errors import (
@@ -34,7 +34,7 @@ from kbroker.client.errors import (
     UnreachableError,
     WakeupError,
 )
-from kbroker.client.settings.client_settings import Settings
+from kbroker.client.settings.client_settings import ClientSettings
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ _CLOSE_LANES_S = 2.0
 class Core:
     """``with core:`` enters it, as ``acquire`` of Java's consumer does."""
 
-    def __init__(self, settings: Settings, surroundings: Surroundings | None = None) -> None:
+    def __init__(self, settings: ClientSettings, surroundings: Surroundings | None = None) -> None:
         self.settings = settings
         around = self.surroundings = surroundings or Surroundings()
         self._clock = around.clock
@@ -75,13 +75,13 @@ class Core:
             self._on_leaders,
             around,
         )
-        self.commits: Commits | None = None
+        self.commits: ConsumerCommits | None = None
         self.coordinator_lane: Lane | None = None
         if group is not None:
             self.coordinator_lane = around.lane(
                 "kafka-consumer-commits", self.cluster(), self.inbox
             )
-            self.commits = Commits(group, self.coordinator_lane, self, self._clock)
+            self.commits = ConsumerCommits(group, self.coordinator_lane, self, self._clock)
             self.commits.interceptors = settings["interceptor.classes"]
         self.positions = Positions(
             settings,
@@ -91,15 +91,15 @@ class Core:
             self._look_up_committed if self.commits is not None else None,
             self._clock,
         )
-        self.collector = Collector(settings, self.fetcher)
-        self.membership: Membership | None = None
+        self.collector = FetchCollector(settings, self.fetcher)
+        self.membership: ConsumerMembership | None = None
         self.pattern: re.Pattern[str] | None = None
         self.topics: frozenset[str] = frozenset()
         self._counts: dict[str, int] = {}  # partitions of these topics, as last heard
         self._auto_commit: bool = settings["enable.auto.commit"]
         self._commit_s: float = settings["auto.commit.interval.ms"] / 1000
         self._commit_at = self._clock() + self._commit_s
-        self._committing: Call | None = None
+        self._committing: LaneCall | None = None
         self._committed: dict[Key, int] = {}
         self._woken = self._hurried = False
         self.closed = False
@@ -240,7 +240,7 @@ class Core:
         return max(due, 0.001)
 
     def until(
-        self, done: Callable[[], bool], what: str, timeout: float, part: PartitionState
+        self, done: Callable[[], bool], what: str, timeout: float, part: ReadPartition
     ) -> None:
         """Keep everything going until something of a partition is so. Raises what is wrong with it,
         Timeout, UnreachableError.
@@ -266,7 +266,7 @@ class Core:
             self.inbox.wait(min(deadline - now, self._due_in(now)))
             self.inbox.take()
 
-    def result(self, call: Call, what: str, timeout: float) -> Any:
+    def result(self, call: LaneCall, what: str, timeout: float) -> Any:
         """The result of a call in a lane, whose own deadline is in ``timeout`` seconds."""
         deadline = self._clock() + timeout + _GRACE_S
         while not call.done:
@@ -342,7 +342,7 @@ class Core:
     def _on_leaders(self) -> None:
         self.positions.compare(self.fetcher.adopt_metadata())
 
-    def _out_of_range(self, part: PartitionState, error: OffsetOutOfRange) -> None:
+    def _out_of_range(self, part: ReadPartition, error: OffsetOutOfRange) -> None:
         self.positions.out_of_range(part, error)
 
     # -- partitions
@@ -353,7 +353,7 @@ class Core:
         self.fetcher.retain(wanted)
         for key in wanted:
             if key not in self.fetcher.parts:
-                self.fetcher.parts[key] = PartitionState(
+                self.fetcher.parts[key] = ReadPartition(
                     key, self.settings["max.partition.fetch.bytes"], self.fetcher.sets.faults
                 )
         self._committed = {key: at for key, at in self._committed.items() if key in wanted}
@@ -361,7 +361,7 @@ class Core:
         self.track()
         self._on_leaders()
 
-    def part(self, partition: Any) -> PartitionState:
+    def part(self, partition: Any) -> ReadPartition:
         """Raises ConsumerState, TypeError."""
         topic, number = key_of(partition)
         found = self.fetcher.parts.get((topic, number))
@@ -371,12 +371,12 @@ class Core:
 
     # -- commits
 
-    def identity(self) -> Identity:
+    def identity(self) -> CommittingMember:
         """Who commits. Any thread."""
         membership = self.membership
-        return Identity() if membership is None else membership.identity()
+        return CommittingMember() if membership is None else membership.identity()
 
-    def renewed(self, was: Identity, keys: Collection[Key]) -> Identity | None:
+    def renewed(self, was: CommittingMember, keys: Collection[Key]) -> CommittingMember | None:
         """See ``commits.Committer``. Any thread."""
         membership = self.membership
         return None if membership is None else membership.renewed(was, keys)
@@ -436,7 +436,7 @@ class Core:
         rows = {tuple(key): row.offset for key, row in offsets.items()}
         self._committed.update({key: at for key, at in rows.items() if key in self.fetcher.parts})
 
-    def begin_commit_before_loss(self, timeout: float | None = None) -> Call | None:
+    def begin_commit_before_loss(self, timeout: float | None = None) -> LaneCall | None:
         """Commit positions, if that is automatic, before partitions are given up."""
         if not self._auto_commit or self.commits is None:
             return None
@@ -468,7 +468,7 @@ class Core:
             commits.run_callbacks()
         self._committed.update({key: row.offset for key, row in offsets.items()})
 
-    def grouped(self) -> Commits:
+    def grouped(self) -> ConsumerCommits:
         """Raises ConsumerState without ``group.id``."""
         if self.commits is None:
             raise ConsumerState("group.id is not set: there is no group to commit for")

@@ -14,7 +14,7 @@ _INITIAL_EPOCH, _FINAL_EPOCH = 0, -1
 _EPOCH_MAX = (1 << 31) - 1
 
 
-class Wanted(NamedTuple):
+class RequestedPartition(NamedTuple):
     """A partition in a fetch request."""
 
     topic_id: bytes
@@ -31,11 +31,13 @@ class FetchSession:
     def __init__(self) -> None:
         self.id = 0
         self.epoch = _INITIAL_EPOCH
-        self._known: dict[TopicPartition, Wanted] = {}
+        self._known: dict[TopicPartition, RequestedPartition] = {}
         self._names: dict[bytes, str] = {}
         self._by_id = False
 
-    def fields(self, wanted: Mapping[TopicPartition, Wanted], by_id: bool) -> dict[str, Any]:
+    def fields(
+        self, wanted: Mapping[TopicPartition, RequestedPartition], by_id: bool
+    ) -> dict[str, Any]:
         """The fields of the next request. by_id: it names topics by their ids."""
         if by_id != self._by_id:
             self.reset()
@@ -90,7 +92,7 @@ class FetchSession:
         }
 
 
-def _topics(rows: Mapping[TopicPartition, Wanted]) -> list[Any]:
+def _topics(rows: Mapping[TopicPartition, RequestedPartition]) -> list[Any]:
     by_topic: dict[tuple[str, bytes], list[Any]] = defaultdict(list)
     for (topic, partition), row in rows.items():
         by_topic[topic, row.topic_id].append(
@@ -107,7 +109,7 @@ def _topics(rows: Mapping[TopicPartition, Wanted]) -> list[Any]:
     ]
 
 
-def _forgotten(rows: Iterable[tuple[TopicPartition, Wanted]]) -> list[Any]:
+def _forgotten(rows: Iterable[tuple[TopicPartition, RequestedPartition]]) -> list[Any]:
     by_topic: dict[tuple[str, bytes], list[int]] = defaultdict(list)
     for (topic, partition), row in rows:
         by_topic[topic, row.topic_id].append(partition)
@@ -117,6 +119,6 @@ def _forgotten(rows: Iterable[tuple[TopicPartition, Wanted]]) -> list[Any]:
     ]
 
 
-def ids_known(rows: Iterable[Wanted]) -> bool:
+def ids_known(rows: Iterable[RequestedPartition]) -> bool:
     """Whether all topics have ids."""
     return all(row.topic_id != NO_TOPIC_ID for row in rows)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from kbroker.client.batches.offsets import TopicPartition as Key
-from kbroker.client.consumer.partitions import FetchedSet, PartitionState
+from kbroker.client.consumer.partitions import FetchedSet, ReadPartition
 from kbroker.client.consumer.surroundings import Clock
 from kbroker.client.errors import (
     ClientError,
@@ -33,7 +33,7 @@ class FetchedSets:
 
     def __init__(
         self,
-        parts: Mapping[Key, PartitionState],
+        parts: Mapping[Key, ReadPartition],
         released: Callable[[FetchedSet], None],
         changed: Callable[[], None],
         clock: Clock,
@@ -44,7 +44,7 @@ class FetchedSets:
         self._changed = changed
         self._ready: deque[FetchedSet] = deque()
         self._set_aside: list[FetchedSet] = []  # of partitions that are not to be returned now
-        self.faults: dict[Key, PartitionState] = {}  # see PartitionState
+        self.faults: dict[Key, ReadPartition] = {}  # see PartitionState
 
     def add(self, found: FetchedSet) -> None:
         """It has arrived."""
@@ -61,7 +61,7 @@ class FetchedSets:
         self._ready.clear()
         self._set_aside.clear()
 
-    def _has(self, part: PartitionState) -> bool:
+    def _has(self, part: ReadPartition) -> bool:
         return self._parts.get(part.key) is part
 
     def take(self) -> FetchedSet | None:
@@ -106,7 +106,7 @@ class FetchedSets:
         self._set_aside.clear()
         self._changed()
 
-    def fault(self, only: PartitionState | None = None) -> ClientError | None:
+    def fault(self, only: ReadPartition | None = None) -> ClientError | None:
         """Why a partition (or ``only`` this one) cannot be read, if that is to be said now.
 
         Each is said once, after the records before it, and again each second. What time may mend is
@@ -134,7 +134,7 @@ class FetchedSets:
             return fault
         return None
 
-    def _is_behind(self, part: PartitionState) -> bool:
+    def _is_behind(self, part: ReadPartition) -> bool:
         """Whether records before what is wrong with a partition are still to be returned."""
         return any(
             found.part is part and not found.stale for found in (*self._ready, *self._set_aside)

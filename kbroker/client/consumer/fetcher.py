@@ -19,10 +19,10 @@ from kbroker.client.connections.connection import Connection
 from kbroker.client.connections.metadata import BrokerAddress
 from kbroker.client.consumer.consumer_metadata import ConsumerMetadata
 from kbroker.client.consumer.fetch_link import FetchLink
-from kbroker.client.consumer.fetch_session import FetchSession, Wanted, ids_known
+from kbroker.client.consumer.fetch_session import FetchSession, RequestedPartition, ids_known
 from kbroker.client.consumer.fetched_sets import FetchedSets
 from kbroker.client.consumer.lanes import Inbox
-from kbroker.client.consumer.partitions import NO_NODE, FetchedSet, PartitionState
+from kbroker.client.consumer.partitions import NO_NODE, FetchedSet, ReadPartition
 from kbroker.client.consumer.surroundings import Surroundings
 from kbroker.client.errors import (
     ClientError,
@@ -31,7 +31,7 @@ from kbroker.client.errors import (
     RejectedError,
     UnreadableRecord,
 )
-from kbroker.client.settings.client_settings import Settings
+from kbroker.client.settings.client_settings import ClientSettings
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.fetch import FetchRequest
 
@@ -74,10 +74,10 @@ _OF_SESSIONS = frozenset(
 )
 
 
-class _Asked(NamedTuple):
+class _FetchedFrom(NamedTuple):
     """What a fetch asks for: a version of a partition's position, and an offset."""
 
-    part: PartitionState
+    part: ReadPartition
     version: int
     offset: int
 
@@ -91,12 +91,12 @@ class _Source:
 
     __slots__ = ("left", "node")
 
-    def __init__(self, node: _Node) -> None:
+    def __init__(self, node: _FetchNode) -> None:
         self.node = node
         self.left = 0
 
 
-class _Node:
+class _FetchNode:
     """A broker that is fetched from. responses: those in memory. sent: what is in flight.
     doubted_at: when metadata was last asked for because it is silent.
     """
@@ -123,7 +123,7 @@ class _Node:
         self.failures = 0
         self.retry_at = 0.0
         self.responses = 0
-        self.sent: dict[Key, _Asked] = {}
+        self.sent: dict[Key, _FetchedFrom] = {}
         self.doubted_at = 0.0
         self.address: tuple[str, int] | None = None
         self.trouble: Exception | None = None
@@ -136,11 +136,11 @@ class Fetcher:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ClientSettings,
         client_id: str,
         inbox: Inbox,
         metadata: ConsumerMetadata,
-        out_of_range: Callable[[PartitionState, OffsetOutOfRange], None],
+        out_of_range: Callable[[ReadPartition, OffsetOutOfRange], None],
         on_leaders: Callable[[], None],
         surroundings: Surroundings,
     ) -> None:
@@ -162,8 +162,8 @@ class Fetcher:
         self._age_s: float = settings["metadata.max.age.ms"] / 1000
         self._silent_s = self._max_wait_ms / 1000 + _SILENT_S
         self._rackless_until = 0.0
-        self.parts: dict[Key, PartitionState] = {}
-        self._nodes: dict[int, _Node] = {}
+        self.parts: dict[Key, ReadPartition] = {}
+        self._nodes: dict[int, _FetchNode] = {}
         self.sets = FetchedSets(self.parts, self._release, self._note_change, self._clock)
         self._closed = False
         self.changed = True  # something may be fetched that was not before
@@ -184,7 +184,7 @@ class Fetcher:
         self.changed = False
         self._look_at = now + 1.0
         self.sets.drop_stale()
-        by_node: dict[int, list[PartitionState]] = {}
+        by_node: dict[int, list[ReadPartition]] = {}
         for part in self.parts.values():
             if part.may_fetch(now):
                 by_node.setdefault(part.node(now), []).append(part)
@@ -195,10 +195,10 @@ class Fetcher:
         for node_id, parts in by_node.items():
             node = self._nodes.get(node_id)
             if node is None:
-                node = self._nodes[node_id] = _Node(node_id)
+                node = self._nodes[node_id] = _FetchNode(node_id)
             self._ask(node, parts, now)
 
-    def _ask(self, node: _Node, parts: list[PartitionState], now: float) -> None:
+    def _ask(self, node: _FetchNode, parts: list[ReadPartition], now: float) -> None:
         if node.retry_at > now:
             self._look_at = min(self._look_at, node.retry_at)
             return
@@ -211,20 +211,26 @@ class Fetcher:
         if node.link.in_flight or node.responses > _RESPONSES_AHEAD:
             return
         wanted = {
-            part.key: Wanted(part.topic_id, part.fetch_offset, part.leader_epoch, part.max_bytes)
+            part.key: RequestedPartition(
+                part.topic_id, part.fetch_offset, part.leader_epoch, part.max_bytes
+            )
             for part in parts
         }
         try:
             version = node.link.version()
             if version >= _FIRST_BY_ID and not ids_known(wanted.values()):
                 version = node.link.version(_FIRST_BY_ID - 1)
-            node.sent = {part.key: _Asked(part, part.version, part.fetch_offset) for part in parts}
+            node.sent = {
+                part.key: _FetchedFrom(part, part.version, part.fetch_offset) for part in parts
+            }
             node.link.send(self._request(node, wanted, version), version)
             self.counts["fetches"] += 1
         except ClientError as error:
             self._lost(node, error)
 
-    def _request(self, node: _Node, wanted: dict[Key, Wanted], version: int) -> FetchRequest:
+    def _request(
+        self, node: _FetchNode, wanted: dict[Key, RequestedPartition], version: int
+    ) -> FetchRequest:
         return FetchRequest(
             max_wait_ms=self._max_wait_ms,
             min_bytes=self._min_bytes,
@@ -236,7 +242,7 @@ class Fetcher:
 
     # -- connections
 
-    def _connect(self, node: _Node) -> None:
+    def _connect(self, node: _FetchNode) -> None:
         if node.connecting:
             return
         broker = self._metadata.brokers.get(node.id)
@@ -259,7 +265,9 @@ class Fetcher:
             receive_buffer_bytes=buffer if buffer > 0 else None,
         )
 
-    def _connected(self, node: _Node, made: Connection | None, error: Exception | None) -> None:
+    def _connected(
+        self, node: _FetchNode, made: Connection | None, error: Exception | None
+    ) -> None:
         node.connecting = False
         self.changed = True
         if made is None:
@@ -272,7 +280,7 @@ class Fetcher:
         node.trouble = None
         node.link = self._surroundings.fetch_link(made)
 
-    def _failed(self, node: _Node, error: Exception | None) -> None:
+    def _failed(self, node: _FetchNode, error: Exception | None) -> None:
         """A connection or a request was in vain."""
         node.failures += 1
         node.trouble = error
@@ -289,7 +297,7 @@ class Fetcher:
                     part.fail(error)
         self._leave_replica(node, self._clock() + _RACKLESS_S)
 
-    def _leave_replica(self, node: _Node, until: float) -> None:
+    def _leave_replica(self, node: _FetchNode, until: float) -> None:
         """The leader would name it again (KIP-392), so it is not told the rack until then."""
         for part in self.parts.values():
             if part.preferred == node.id:
@@ -297,7 +305,7 @@ class Fetcher:
                 self._rackless_until = max(self._rackless_until, until)
                 self.changed = True
 
-    def _lost(self, node: _Node, error: ClientError) -> None:
+    def _lost(self, node: _FetchNode, error: ClientError) -> None:
         if node.link is not None:
             node.link.close()
         node.link = None
@@ -355,7 +363,7 @@ class Fetcher:
 
     # -- responses
 
-    def _take(self, node: _Node, response: Any, now: float) -> None:
+    def _take(self, node: _FetchNode, response: Any, now: float) -> None:
         self.changed = True
         sent, node.sent = node.sent, {}
         assert node.link is not None
@@ -386,11 +394,11 @@ class Fetcher:
         if source.left:
             node.responses += 1
 
-    def _has(self, part: PartitionState) -> bool:
+    def _has(self, part: ReadPartition) -> bool:
         return self.parts.get(part.key) is part
 
     def _take_row(
-        self, part: PartitionState, row: Any, source: _Source, response: Any, now: float
+        self, part: ReadPartition, row: Any, source: _Source, response: Any, now: float
     ) -> None:
         if row.error_code:
             if part.preferred == source.node.id:
@@ -430,7 +438,7 @@ class Fetcher:
         self.counts["fetched_bytes"] += len(records)
         self.sets.add(found)
 
-    def _without_batch(self, part: PartitionState, records: memoryview) -> UnreadableRecord | None:
+    def _without_batch(self, part: ReadPartition, records: memoryview) -> UnreadableRecord | None:
         """No complete batch at or after the position: ask for more bytes, unless it is damaged."""
         topic, partition = part.key
         claimed = int.from_bytes(records[8:12], "big") + 12
@@ -444,7 +452,7 @@ class Fetcher:
         return UnreadableRecord(topic, partition, part.fetch_offset, part.fetch_offset + 1, why)
 
     def _rejected_by_replica(
-        self, part: PartitionState, code: int, node: _Node, now: float
+        self, part: ReadPartition, code: int, node: _FetchNode, now: float
     ) -> None:
         """The leader may be able to, and says what is so."""
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -457,7 +465,7 @@ class Fetcher:
         if code in _MOVED:
             self._metadata.want()
 
-    def _rejected(self, part: PartitionState, row: Any, response: Any, now: float) -> None:
+    def _rejected(self, part: ReadPartition, row: Any, response: Any, now: float) -> None:
         code = row.error_code
         topic, partition = part.key
         if code in _MOVED:
@@ -485,7 +493,7 @@ class Fetcher:
             else:
                 part.fail(error)
 
-    def _adopt_leader(self, part: PartitionState, row: Any, response: Any) -> None:
+    def _adopt_leader(self, part: ReadPartition, row: Any, response: Any) -> None:
         """KIP-951: the broker tells who leads."""
         told = row.current_leader
         if told is None or told.leader_epoch <= part.leader_epoch:
@@ -512,7 +520,7 @@ class Fetcher:
 
     # -- metadata
 
-    def adopt_metadata(self) -> list[PartitionState]:
+    def adopt_metadata(self) -> list[ReadPartition]:
         """Leaders as they are known now. Returns the partitions whose position is to be compared
         with the log of a new leader.
         """
@@ -543,7 +551,7 @@ class Fetcher:
         self.changed = True
         return doubtful
 
-    def _forget(self, node: _Node) -> None:
+    def _forget(self, node: _FetchNode) -> None:
         """It has another address now."""
         if node.link is not None:
             node.link.close()

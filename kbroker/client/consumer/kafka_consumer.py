@@ -26,7 +26,7 @@ from kbroker.client.consumer.consumer_metrics import ConsumerMetrics
 from kbroker.client.consumer.consumer_settings import SETTINGS, consumer_settings
 from kbroker.client.consumer.core import Core
 from kbroker.client.consumer.dropped import watch
-from kbroker.client.consumer.membership import Membership, RebalanceListener
+from kbroker.client.consumer.membership import ConsumerMembership, RebalanceListener
 from kbroker.client.consumer.partitions import (
     OffsetAndMetadata,
     TopicPartition,
@@ -147,7 +147,7 @@ class KafkaConsumer:
             core.topics = names
             joined = core.membership is not None
             if core.membership is None:
-                core.membership = Membership(core)
+                core.membership = ConsumerMembership(core)
             core.membership.listener = listener
             core.track()
             if core.pattern is None:

@@ -80,7 +80,7 @@ class Inbox:
             self._posted.popleft()()
 
 
-class Call:
+class LaneCall:
     """A call that runs in a lane. done: it has ended, with ``result`` or ``error``. doing: tells
     what the lane does now, this call or one before it, and whom it has asked.
     """
@@ -118,14 +118,14 @@ class Lane:
         what: str,
         seconds: float,
         then: Callable[[Any, Exception | None], Any] | None = None,
-    ) -> Call:
+    ) -> LaneCall:
         """Queue a call, which gets the cluster and the seconds that are left of ``seconds``. One
         whose time has passed before its turn is not begun, and ends with Timeout.
 
         what: what it is for, in words. then: gets its result or its error, in the thread that
         polls.
         """
-        made = Call(self._doing)
+        made = LaneCall(self._doing)
         deadline = time.monotonic() + seconds
 
         def body() -> None:

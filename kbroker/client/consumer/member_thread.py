@@ -32,7 +32,7 @@ _MOVED = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINAT
 _AFTER_FAILURE_S = 1.0
 
 
-class Wait(NamedTuple):
+class WaitUntil(NamedTuple):
     """Nothing to do before this time, or until ``poke``."""
 
     until: float
@@ -57,10 +57,10 @@ class End(NamedTuple):
     """It is no member any more, and never again."""
 
 
-Action = Wait | Ask | LookUp | End
+Action = WaitUntil | Ask | LookUp | End
 
 
-class Member(Protocol):
+class ThreadedMember(Protocol):
     """All methods are called with the lock of its ``MemberThread``."""
 
     def next(self, now: float) -> Action:
@@ -90,7 +90,7 @@ class MemberThread:
     the thread that polls, which may have something to do.
     """
 
-    def __init__(self, name: str, cluster: Cluster, member: Member) -> None:
+    def __init__(self, name: str, cluster: Cluster, member: ThreadedMember) -> None:
         self.lock = threading.Condition()
         self._cluster = cluster
         self._group = name
@@ -125,7 +125,7 @@ class MemberThread:
                 with self.lock:
                     now = time.monotonic()
                     action = self._next(now)
-                    if isinstance(action, Wait):
+                    if isinstance(action, WaitUntil):
                         self.lock.wait(min(max(0.0, action.until - now), threading.TIMEOUT_MAX))
                         continue
                 if isinstance(action, End):
@@ -147,7 +147,7 @@ class MemberThread:
         except BaseException as error:
             # INVARIANT: the thread lives until the member has ended, and the user is told.
             self._member.failed(_unexpected(error), now)
-            return Wait(now + _AFTER_FAILURE_S)
+            return WaitUntil(now + _AFTER_FAILURE_S)
 
     def _do(self, action: Ask | LookUp) -> None:
         try:

@@ -15,10 +15,10 @@ from kbroker.client.consumer.classic_member import (
     Fatal,
     Prepare,
 )
-from kbroker.client.consumer.commits import Identity
+from kbroker.client.consumer.commits import CommittingMember
 from kbroker.client.consumer.consumer_member import ConsumerMember
 from kbroker.client.consumer.consumer_settings import CONSUMER
-from kbroker.client.consumer.lanes import Call
+from kbroker.client.consumer.lanes import LaneCall
 from kbroker.client.consumer.partitions import TopicPartition
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class RebalanceListener:
         self.on_partitions_revoked(partitions)
 
 
-class Membership:
+class ConsumerMembership:
     """Runs in the thread that polls, except for ``identity`` and ``renewed``."""
 
     def __init__(self, core: Core) -> None:
@@ -89,7 +89,7 @@ class Membership:
             self._member.rejoin(reason)
             self._thread.poke()
 
-    def identity(self) -> Identity:
+    def identity(self) -> CommittingMember:
         """Who commits. Any thread. Raises CommitFailed."""
         with self._lock:
             return self._member.identity()
@@ -104,7 +104,7 @@ class Membership:
         """Taken part in so far."""
         return self._member.rebalances
 
-    def renewed(self, was: Identity, keys: Collection[Key]) -> Identity | None:
+    def renewed(self, was: CommittingMember, keys: Collection[Key]) -> CommittingMember | None:
         """See ``commits.Committer``. Any thread."""
         with self._lock:
             return self._member.renewed(was, keys)
@@ -229,7 +229,7 @@ class _Step:
     """
 
     def __init__(
-        self, event: Prepare | Complete, gone: list[Key], commit: Call | None, deadline: float
+        self, event: Prepare | Complete, gone: list[Key], commit: LaneCall | None, deadline: float
     ) -> None:
         self.event = event
         self.gone = gone

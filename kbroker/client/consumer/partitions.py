@@ -93,7 +93,7 @@ class FetchedSet:
         "version",
     )
 
-    def __init__(self, part: PartitionState, records: Any, aborted: Any, source: Any) -> None:
+    def __init__(self, part: ReadPartition, records: Any, aborted: Any, source: Any) -> None:
         self.part = part
         self.version = part.version
         self.records = records
@@ -108,7 +108,7 @@ class FetchedSet:
         return self.version != self.part.version
 
 
-class PartitionState:
+class ReadPartition:
     """position: the offset of the next record that ``poll`` returns, None while it is looked up.
     fetch_offset: that of the next one to fetch. reset: what the position is looked up by, a
     timestamp; None: by what is committed. epoch: of the record before the position, -1 if unknown.
@@ -146,7 +146,7 @@ class PartitionState:
     )
 
     def __init__(
-        self, key: Key, max_bytes: int, faults: dict[Key, PartitionState] | None = None
+        self, key: Key, max_bytes: int, faults: dict[Key, ReadPartition] | None = None
     ) -> None:
         self.key = key
         self.faults = {} if faults is None else faults

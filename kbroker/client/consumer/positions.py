@@ -23,7 +23,7 @@ from kbroker.client.consumer.consumer_settings import BY_DURATION, NONE, duratio
 from kbroker.client.consumer.consumer_settings import EARLIEST as RESET_EARLIEST
 from kbroker.client.consumer.fetcher import Fetcher
 from kbroker.client.consumer.lanes import NodeLanes
-from kbroker.client.consumer.partitions import NO_NODE, PartitionState
+from kbroker.client.consumer.partitions import NO_NODE, ReadPartition
 from kbroker.client.consumer.surroundings import Clock
 from kbroker.client.errors import (
     ClientError,
@@ -33,7 +33,7 @@ from kbroker.client.errors import (
     RejectedError,
     UnsupportedByBroker,
 )
-from kbroker.client.settings.client_settings import Settings
+from kbroker.client.settings.client_settings import ClientSettings
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 
@@ -58,7 +58,7 @@ class Positions:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ClientSettings,
         lanes: NodeLanes,
         metadata: ConsumerMetadata,
         fetcher: Fetcher,
@@ -75,7 +75,7 @@ class Positions:
         self._backoff_s: float = settings["retry.backoff.ms"] / 1000
         self._request_s: float = settings["request.timeout.ms"] / 1000
         self._next_at = 0.0
-        self._old_since: dict[PartitionState, float] = {}  # leaders older than the position
+        self._old_since: dict[ReadPartition, float] = {}  # leaders older than the position
         self.missing = True  # some partition may lack its position, or an answer about it
 
     def update(self, now: float) -> None:
@@ -83,9 +83,9 @@ class Positions:
         if not self.missing or now < self._next_at:
             return
         self.missing = False
-        without: list[PartitionState] = []
-        resets: dict[PartitionState, int] = {}
-        doubtful: list[PartitionState] = []
+        without: list[ReadPartition] = []
+        resets: dict[ReadPartition, int] = {}
+        doubtful: list[ReadPartition] = []
         for part in self._fetcher.parts.values():
             if part.fault is not None or part.in_lookup:
                 continue
@@ -119,7 +119,7 @@ class Positions:
         self._next_at = now + self._backoff_s
         self.missing = True
 
-    def _reset(self, part: PartitionState) -> None:
+    def _reset(self, part: ReadPartition) -> None:
         """By ``auto.offset.reset``."""
         if self._policy == NONE:
             part.fail(NoOffsetForPartition([part.key]))
@@ -133,7 +133,7 @@ class Positions:
 
     # -- committed offsets
 
-    def _look_up_committed(self, parts: list[PartitionState]) -> None:
+    def _look_up_committed(self, parts: list[ReadPartition]) -> None:
         versions = {part.key: (part, part.version) for part in parts}
         for part in parts:
             part.in_lookup = True
@@ -144,7 +144,7 @@ class Positions:
 
     def _take_committed(
         self,
-        versions: Mapping[Key, tuple[PartitionState, int]],
+        versions: Mapping[Key, tuple[ReadPartition, int]],
         found: Mapping[Key, Committed] | None,
         error: Exception | None,
     ) -> None:
@@ -164,13 +164,13 @@ class Positions:
         self._fetcher.changed = True
 
     @staticmethod
-    def _collect_missing(parts: list[PartitionState]) -> None:
+    def _collect_missing(parts: list[ReadPartition]) -> None:
         """One error names all partitions without a committed offset."""
         without = [part for part in parts if isinstance(part.fault, NoOffsetForPartition)]
         for part in without:
             part.fail(NoOffsetForPartition([one.key for one in without]))
 
-    def _failed(self, part: PartitionState, error: Exception) -> None:
+    def _failed(self, part: ReadPartition, error: Exception) -> None:
         if isinstance(error, ClientError) and not error.retriable:
             part.fail(error)
         else:
@@ -179,7 +179,7 @@ class Positions:
 
     # -- resets
 
-    def _look_up_resets(self, leader: int, resets: Mapping[PartitionState, int]) -> None:
+    def _look_up_resets(self, leader: int, resets: Mapping[ReadPartition, int]) -> None:
         wanted = {part.key: timestamp for part, timestamp in resets.items()}
         versions = {part.key: (part, part.version) for part in resets}
         for part in resets:
@@ -211,7 +211,7 @@ class Positions:
 
     def _take_resets(
         self,
-        versions: Mapping[Key, tuple[PartitionState, int]],
+        versions: Mapping[Key, tuple[ReadPartition, int]],
         found: Mapping[Key, Offset] | None,
         error: Exception | None,
     ) -> None:
@@ -227,7 +227,7 @@ class Positions:
             logger.debug("reading %s-%d from offset %d", *key, found[key].offset)
         self._fetcher.changed = True
 
-    def out_of_range(self, part: PartitionState, error: OffsetOutOfRange) -> None:
+    def out_of_range(self, part: ReadPartition, error: OffsetOutOfRange) -> None:
         """The log does not have the position of a partition (any more)."""
         if self._policy == NONE:
             part.fail(error)
@@ -239,14 +239,14 @@ class Positions:
 
     # -- truncation (KIP-320)
 
-    def compare(self, parts: Iterable[PartitionState]) -> None:
+    def compare(self, parts: Iterable[ReadPartition]) -> None:
         """The logs of new leaders may lack what was read of these partitions."""
         for part in parts:
             if part.position is not None:
                 part.validating = True
                 self.missing = True
 
-    def _is_to_compare(self, part: PartitionState, now: float) -> bool:
+    def _is_to_compare(self, part: ReadPartition, now: float) -> bool:
         """Whether the leader can be asked now; where nobody can tell, the position is trusted."""
         if part.epoch < 0 or (part.leader != NO_NODE and part.leader_epoch < 0):
             self._compared(part)
@@ -272,14 +272,14 @@ class Positions:
         self._again(now)
         return False
 
-    def _compared(self, part: PartitionState) -> None:
+    def _compared(self, part: ReadPartition) -> None:
         """What was fetched of it may be returned."""
         part.validating = False
         self._old_since.pop(part, None)
         self._fetcher.sets.resumed()
 
-    def _ask_ends(self, leader: int, parts: list[PartitionState]) -> None:
-        asked = {part.key: _Asked(part) for part in parts}
+    def _ask_ends(self, leader: int, parts: list[ReadPartition]) -> None:
+        asked = {part.key: _Question(part) for part in parts}
         wanted = {part.key: (part.epoch, part.leader_epoch) for part in parts}
         for part in parts:
             part.in_lookup = True
@@ -292,8 +292,8 @@ class Positions:
 
     def _take_ends(
         self,
-        asked: Mapping[Key, _Asked],
-        found: Mapping[Key, EpochEnd] | None,
+        asked: Mapping[Key, _Question],
+        found: Mapping[Key, LeaderEpochEnd] | None,
         error: Exception | None,
     ) -> None:
         self.missing = True
@@ -320,7 +320,7 @@ class Positions:
                 self._compared(part)
         self._fetcher.changed = True
 
-    def _truncated(self, part: PartitionState, end: int, epoch: int) -> None:
+    def _truncated(self, part: ReadPartition, end: int, epoch: int) -> None:
         assert part.position is not None
         error = LogTruncated(*part.key, part.position, part.log_start_offset or 0, end)
         if self._policy == NONE:
@@ -332,7 +332,7 @@ class Positions:
             part.move(end, epoch)
 
 
-class EpochEnd(NamedTuple):
+class LeaderEpochEnd(NamedTuple):
     """epoch: the largest one up to that asked for. offset: its end. Both -1: not in the log."""
 
     epoch: int
@@ -344,18 +344,18 @@ class EpochEnd(NamedTuple):
         return self.error is not None and self.error.retriable
 
 
-class _Asked:
+class _Question:
     """What a leader was asked about a partition."""
 
     __slots__ = ("epoch", "leader", "leader_epoch", "part", "position", "version")
 
-    def __init__(self, part: PartitionState) -> None:
+    def __init__(self, part: ReadPartition) -> None:
         self.part = part
         self.version = part.version
         self.position, self.epoch = part.position, part.epoch
         self.leader, self.leader_epoch = part.leader, part.leader_epoch
 
-    def is_of(self, part: PartitionState) -> bool:
+    def is_of(self, part: ReadPartition) -> bool:
         """Whether the answer is about where the partition is now."""
         return (self.position, self.epoch, self.leader, self.leader_epoch) == (
             part.position,
@@ -365,8 +365,8 @@ class _Asked:
         )
 
 
-def _by_leader(parts: Iterable[PartitionState]) -> dict[int, list[PartitionState]]:
-    found: dict[int, list[PartitionState]] = defaultdict(list)
+def _by_leader(parts: Iterable[ReadPartition]) -> dict[int, list[ReadPartition]]:
+    found: dict[int, list[ReadPartition]] = defaultdict(list)
     for part in parts:
         found[part.leader].append(part)
     return found
@@ -387,7 +387,7 @@ def reset_offsets(
 
 def epoch_ends(
     cluster: Cluster, leader: int, wanted: Mapping[Key, Epochs], deadline: float
-) -> dict[Key, EpochEnd]:
+) -> dict[Key, LeaderEpochEnd]:
     """Where leader epochs end. One attempt. Raises ClientError."""
     retry = cluster.retry("ends of leader epochs", deadline)
     connection = cluster.connection(leader, retry)
@@ -415,5 +415,7 @@ def epoch_ends(
             if row.error_code:
                 what = f"the end of a leader epoch of {topic.topic}-{row.partition}"
                 error = RejectedError(row.error_code, what)
-            found[topic.topic, row.partition] = EpochEnd(row.leader_epoch, row.end_offset, error)
+            found[topic.topic, row.partition] = LeaderEpochEnd(
+                row.leader_epoch, row.end_offset, error
+            )
     return found

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kbroker.client.batches.offsets import TopicPartition as Key
-from kbroker.client.consumer.subscriptions import Subscription
+from kbroker.client.consumer.subscriptions import MemberSubscription
 
 PartitionRacks = Mapping[Key, frozenset[str]]
 
@@ -22,7 +22,9 @@ class Racks:
     Only ``help`` looks whether they make a difference.
     """
 
-    def __init__(self, members: Mapping[str, Subscription], partitions: PartitionRacks) -> None:
+    def __init__(
+        self, members: Mapping[str, MemberSubscription], partitions: PartitionRacks
+    ) -> None:
         self._of_member = {name: member.rack for name, member in members.items() if member.rack}
         self._of_partition = partitions
 

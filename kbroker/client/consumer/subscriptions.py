@@ -24,7 +24,7 @@ _INT = struct.Struct(">i")
 NO_GENERATION = -1
 
 
-class Subscription(NamedTuple):
+class MemberSubscription(NamedTuple):
     """owned: the partitions of the member before the rebalance, in its generation. rack: None if
     unknown. instance: of a static member.
     """
@@ -42,7 +42,7 @@ class Assignment(NamedTuple):
     user_data: bytes | None = None
 
 
-def encode_subscription(subscription: Subscription) -> bytes:
+def encode_subscription(subscription: MemberSubscription) -> bytes:
     """The metadata of a member in JoinGroup."""
     message = ConsumerProtocolSubscription(
         topics=sorted(subscription.topics),
@@ -57,11 +57,11 @@ def encode_subscription(subscription: Subscription) -> bytes:
     return _VERSION.pack(_NEWEST) + codec.encode(message, _NEWEST)
 
 
-def decode_subscription(data: Any, instance: str | None = None) -> Subscription:
+def decode_subscription(data: Any, instance: str | None = None) -> MemberSubscription:
     """Raises ValueError."""
     version = _version(data)
     found, _ = codec.decode(ConsumerProtocolSubscription, version, data, _VERSION.size)
-    return Subscription(
+    return MemberSubscription(
         tuple(found.topics),
         None if found.user_data is None else bytes(found.user_data),
         _keys(found.owned_partitions),

@@ -13,7 +13,7 @@ from kbroker.client.connections.cluster import Cluster
 from kbroker.client.connections.connection import Connection
 from kbroker.client.consumer.fetch_link import FetchLink
 from kbroker.client.consumer.lanes import Inbox, Lane, NodeLanes, aside
-from kbroker.client.consumer.member_thread import Member, MemberThread
+from kbroker.client.consumer.member_thread import MemberThread, ThreadedMember
 
 Clock = Callable[[], float]
 """Seconds since some moment, as ``time.monotonic``."""
@@ -63,6 +63,6 @@ class Surroundings:
         """A connection that never blocks."""
         return FetchLink(connection)
 
-    def member_thread(self, group: str, cluster: Cluster, member: Member) -> MemberThread:
+    def member_thread(self, group: str, cluster: Cluster, member: ThreadedMember) -> MemberThread:
         """Keeps a member in its group."""
         return MemberThread(group, cluster, member)

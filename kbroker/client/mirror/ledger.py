@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 Key = tuple[str, int]
 
 
-class Sent(Protocol):
+class SentFutures(Protocol):
     """As ``RecordFutures``."""
 
     def done(self) -> bool:
@@ -21,7 +21,7 @@ class Sent(Protocol):
 
 
 class Several:
-    """``Sent`` of single futures."""
+    """``SentFutures`` of single futures."""
 
     def __init__(self, futures: Sequence[Any]) -> None:
         self._futures = futures
@@ -34,8 +34,8 @@ class Several:
         return {place: error for place, error in errors if error is not None}
 
 
-class _Waiting(NamedTuple):
-    sent: Sent
+class _Unacknowledged(NamedTuple):
+    sent: SentFutures
     since: float
 
 
@@ -47,13 +47,13 @@ class Ledger:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._rows: deque[_Waiting | dict[Key, Any]] = deque()
+        self._rows: deque[_Unacknowledged | dict[Key, Any]] = deque()
         self.failed = 0
         self.errors: list[Exception] = []
 
-    def add(self, sent: Sent) -> None:
+    def add(self, sent: SentFutures) -> None:
         """These were passed on."""
-        self._rows.append(_Waiting(sent, self._clock()))
+        self._rows.append(_Unacknowledged(sent, self._clock()))
 
     def mark(self, positions: Mapping[Any, Any]) -> None:
         """All before these positions was passed on, or is not to be."""
@@ -89,4 +89,4 @@ class Ledger:
     @property
     def waiting_since(self) -> float | None:
         """When the oldest of what is not acknowledged was passed on."""
-        return next((row.since for row in self._rows if isinstance(row, _Waiting)), None)
+        return next((row.since for row in self._rows if isinstance(row, _Unacknowledged)), None)

@@ -11,7 +11,7 @@ from typing import Any
 
 from kbroker.client.errors import SettingRefused
 from kbroker.client.mirror.facing import CopiesInCircles, Sides
-from kbroker.client.mirror.stream import Counts, Plan, Stream
+from kbroker.client.mirror.stream import MirrorCounts, MirrorPlan, MirrorStream
 from kbroker.client.producer.kafka_producer import KafkaProducer
 from kbroker.client.settings.client_settings import INT_MAX, LONG_MAX
 
@@ -51,12 +51,12 @@ class MirrorMaker:
         self,
         sources: Sequence[Mapping[str, Any]],
         target: Mapping[str, Any],
-        plan: Plan,
+        plan: MirrorPlan,
         *,
         streams: int = 1,
         producers: int = 1,
         report_s: float = 0.0,
-        report: Callable[[Counts, float], None] | None = None,
+        report: Callable[[MirrorCounts, float], None] | None = None,
     ) -> None:
         settings = {**PRODUCER_DEFAULTS, **OUR_PRODUCER_DEFAULTS, **target}
         self.target = str(settings.get("bootstrap.servers", ""))
@@ -78,7 +78,7 @@ class MirrorMaker:
             self._sides.check(plan.topics)
             if self._sides.client_id:
                 more["client.id"] = self._sides.client_id
-        self.streams: list[Stream] = []
+        self.streams: list[MirrorStream] = []
         self._producers: list[KafkaProducer] = []
         try:
             self._producers += [
@@ -90,12 +90,12 @@ class MirrorMaker:
             self._close_producers(0.0)
             raise
 
-    def _add_source(self, row: Mapping[str, Any], count: int, plan: Plan) -> None:
+    def _add_source(self, row: Mapping[str, Any], count: int, plan: MirrorPlan) -> None:
         if not row.get("group.id"):
             raise SettingRefused("group.id", "a mirror reads as a member of a group: set it")
         for number in range(count):
             self.streams.append(
-                Stream(
+                MirrorStream(
                     f"stream-{len(self.streams)}",
                     _numbered({**CONSUMER_DEFAULTS, **row}, number, count),
                     self._producers,
@@ -131,9 +131,9 @@ class MirrorMaker:
         self._stopping = True
         self._changed.set()
 
-    def counts(self) -> Counts:
+    def counts(self) -> MirrorCounts:
         """Of all streams."""
-        total = Counts()
+        total = MirrorCounts()
         for stream in self.streams:
             total = total.plus(stream.counts())
         held_s = time.monotonic() - self._trouble_since if self._held else 0.0
@@ -201,7 +201,7 @@ class MirrorMaker:
             producer.close(seconds)
 
 
-def _own(stream: Stream) -> BaseException | None:
+def _own(stream: MirrorStream) -> BaseException | None:
     """An error that is ours has a traceback."""
     from kbroker.client.errors import ClientError
 

@@ -44,7 +44,7 @@ class SendFailed(ClientError):
     """A record was not written, and the mirror is to stop then."""
 
 
-class Plan(NamedTuple):
+class MirrorPlan(NamedTuple):
     """What all streams of a mirror do. handler: None: records stay as they are."""
 
     topics: re.Pattern[str]
@@ -55,7 +55,7 @@ class Plan(NamedTuple):
     keep_partitions: bool = False
 
 
-class Counts(NamedTuple):
+class MirrorCounts(NamedTuple):
     """Of one stream or all. whole: records in batches that were not unpacked. dropped: records that
     were given up. lag: records that are not read yet, as far as it is known. held_s: for how long
     the target has taken nothing, and nothing was read; 0: it takes records.
@@ -68,8 +68,8 @@ class Counts(NamedTuple):
     lag: int = 0
     held_s: float = 0.0
 
-    def plus(self, other: Counts) -> Counts:
-        return Counts(
+    def plus(self, other: MirrorCounts) -> MirrorCounts:
+        return MirrorCounts(
             self.records + other.records,
             self.bytes + other.bytes,
             self.whole + other.whole,
@@ -79,7 +79,7 @@ class Counts(NamedTuple):
         )
 
 
-class Stream:
+class MirrorStream:
     """ended: called at the end of the thread."""
 
     def __init__(
@@ -87,7 +87,7 @@ class Stream:
         name: str,
         settings: Mapping[str, Any],
         producers: Sequence[KafkaProducer],
-        plan: Plan,
+        plan: MirrorPlan,
         ended: Callable[[], None],
     ) -> None:
         self.name = name
@@ -146,11 +146,11 @@ class Stream:
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
-    def counts(self) -> Counts:
+    def counts(self) -> MirrorCounts:
         """As they are now."""
         passed = [(one.records, one.bytes, one.whole_records) for one in self._forwarders]
         records, size, whole = map(sum, zip((self._records, self._bytes, 0), *passed, strict=True))
-        return Counts(records, size, whole, self._ledger.failed, self._lag)
+        return MirrorCounts(records, size, whole, self._ledger.failed, self._lag)
 
     # -- the thread
 
@@ -376,7 +376,7 @@ class Stream:
 
 
 class _Listener(RebalanceListener):
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: MirrorStream) -> None:
         self._stream = stream
 
     def _tell(self, what: str, partitions: list[TopicPartition]) -> None:

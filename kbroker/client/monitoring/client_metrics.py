@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from kbroker.client.settings.client_settings import Settings
+from kbroker.client.settings.client_settings import ClientSettings
 
 logger = logging.getLogger("kbroker.client.client_metrics")
 
@@ -27,7 +27,7 @@ class Metric(NamedTuple):
     value: Any
 
 
-class Group(NamedTuple):
+class MetricGroup(NamedTuple):
     """Present values under the name of Java's group. tags: besides the client's id."""
 
     name: str
@@ -35,7 +35,7 @@ class Group(NamedTuple):
     values: Values
 
 
-class Names(NamedTuple):
+class MetricNames(NamedTuple):
     """How the counts of a group of metrics become values. rates: (name, counter). means: (name,
     what is counted, of what it is the mean, factor). maxima: (name, what the largest of is known,
     factor).
@@ -54,7 +54,7 @@ class Lately(NamedTuple):
     since: Counts
     largest: Counts
 
-    def values(self, names: Names) -> Values:
+    def values(self, names: MetricNames) -> Values:
         """Rates, also since the start, means and maxima."""
         found: Values = {}
         for name, counter in names.rates:
@@ -78,7 +78,7 @@ class Samples:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ClientSettings,
         take: Callable[[], dict[Any, Counts]],
         take_largest: Callable[[bool], dict[Any, Counts]] | None = None,
     ) -> None:
@@ -129,11 +129,11 @@ class ClientMetrics:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ClientSettings,
         client_id: str,
         group: str,
         counts: Callable[[], Counts],
-        names: Names,
+        names: MetricNames,
         largest: Callable[[bool], Counts] | None = None,
     ) -> None:
         self._names = names
@@ -159,9 +159,9 @@ class ClientMetrics:
         lately = self._samples.lately()[self._group]
         return lately.values(self._names) | self._present(lately)
 
-    def groups(self) -> Iterator[Group]:
+    def groups(self) -> Iterator[MetricGroup]:
         """All metrics, those without tags first. Any thread."""
-        yield Group(self._group, (), self.values())
+        yield MetricGroup(self._group, (), self.values())
 
     def _present(self, lately: Lately) -> Values:
         """Values that are nothing of these."""

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from kbroker.client.errors import SettingRefused
-from kbroker.client.monitoring.client_metrics import Group, Values
+from kbroker.client.monitoring.client_metrics import MetricGroup, Values
 from kbroker.exposition.http import HttpError, HttpRequest, streamed
 from kbroker.exposition.jmx import jmx_pieces, pattern_of
 from kbroker.exposition.mbeans import (
@@ -37,12 +37,12 @@ from kbroker.exposition.text import CONTENT_TYPE
 PATHS = ("/jmx", "/metrics")
 
 
-class Told(NamedTuple):
+class ShownClient(NamedTuple):
     """A client whose metrics are on a page. domain: ``kafka.producer`` or ``kafka.consumer``."""
 
     domain: str
     client_id: str
-    groups: Callable[[], Iterable[Group]]
+    groups: Callable[[], Iterable[MetricGroup]]
 
 
 # MBeans of the clients of 0.8: (name, kind, help) of the metric of a group.
@@ -70,7 +70,7 @@ _OLD = {
 }  # fmt: skip
 
 
-def samples(clients: Iterable[Told]) -> dict[Bean, list[Sample]]:
+def samples(clients: Iterable[ShownClient]) -> dict[Bean, list[Sample]]:
     """The MBeans of Java's clients and those of 0.8, each once, with what all clients have."""
     found: dict[Bean, list[Sample]] = {}
     for domain, client_id, groups in clients:
@@ -80,13 +80,13 @@ def samples(clients: Iterable[Told]) -> dict[Bean, list[Sample]]:
     return found
 
 
-def _add(found: dict[Bean, list[Sample]], domain: str, group: Group, tags: Tags) -> None:
+def _add(found: dict[Bean, list[Sample]], domain: str, group: MetricGroup, tags: Tags) -> None:
     for name, value in group.values.items():
         bean = Bean(domain, group.name, name, ATTRIBUTE, f"{name} of {group.name}.")
         found.setdefault(bean, []).append((tags, value))
 
 
-def _add_old(found: dict[Bean, list[Sample]], group: Group, tags: Tags) -> None:
+def _add_old(found: dict[Bean, list[Sample]], group: MetricGroup, tags: Tags) -> None:
     for name, value in _known(group.values, group.name):
         found.setdefault(_OLD[group.name, name], []).append((tags, value))
 
@@ -118,7 +118,7 @@ class MetricsPage:
         """Raises SettingRefused."""
         listener = _listen(host, port)
         self.address: tuple[str, int] = listener.getsockname()[:2]
-        self.told: list[Told] = []
+        self.told: list[ShownClient] = []
         self.hosts = {host.lower(), socket.gethostname().lower()} - {""}
         self._rates = MeterRates(time.monotonic())
         self._server = PageServer(listener, self._serve, self._refusal)
@@ -165,7 +165,7 @@ _lock = threading.Lock()
 _pages: dict[tuple[str, int], MetricsPage] = {}
 
 
-def join(host: str, port: int, names: Iterable[str], told: Told) -> MetricsPage:
+def join(host: str, port: int, names: Iterable[str], told: ShownClient) -> MetricsPage:
     """The page at an address, with one client more. Port 0: a page for it alone. Raises
     SettingRefused.
     """
@@ -179,7 +179,7 @@ def join(host: str, port: int, names: Iterable[str], told: Told) -> MetricsPage:
         return page
 
 
-def leave(page: MetricsPage, told: Told) -> None:
+def leave(page: MetricsPage, told: ShownClient) -> None:
     """Without the client; the last one closes the page."""
     with _lock:
         if told not in page.told:

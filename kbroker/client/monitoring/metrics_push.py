@@ -16,7 +16,7 @@ from contextlib import suppress
 from kbroker.client.connections.connection import Connection
 from kbroker.client.connections.security import Security
 from kbroker.client.errors import ClientError, ConnectionLost, Timeout
-from kbroker.client.monitoring.client_metrics import Group
+from kbroker.client.monitoring.client_metrics import MetricGroup
 from kbroker.client.monitoring.push_content import PushContent
 from kbroker.client.monitoring.push_state import NO_ID, PushState
 from kbroker.protocol.api import ApiKey
@@ -47,7 +47,7 @@ class MetricsPush:
         security: Security | None,
         connect_s: float,
         resource: dict[str, str],
-        groups: Callable[[], Iterable[Group]],
+        groups: Callable[[], Iterable[MetricGroup]],
     ) -> None:
         self._client_id = client_id
         self._security = security

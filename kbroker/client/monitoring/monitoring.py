@@ -13,12 +13,12 @@ from kbroker.client.connections.cluster import Cluster
 from kbroker.client.connections.connection import Connection
 from kbroker.client.errors import ClientError, SettingRefused
 from kbroker.client.monitoring.client_metrics import ClientMetrics
-from kbroker.client.settings.client_settings import Settings
+from kbroker.client.settings.client_settings import ClientSettings
 from kbroker.protocol.api import ApiKey
 from kbroker.uuids import uuid_text
 
 if TYPE_CHECKING:
-    from kbroker.client.monitoring.metrics_page import MetricsPage, Told
+    from kbroker.client.monitoring.metrics_page import MetricsPage, ShownClient
     from kbroker.client.monitoring.metrics_push import MetricsPush
 
 logger = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class Monitoring:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ClientSettings,
         domain: str,
         client_id: str,
         metrics: ClientMetrics,
@@ -51,7 +51,7 @@ class Monitoring:
         self._pushes: bool = settings["enable.metrics.push"]
         self._push: MetricsPush | None = None
         self._page: MetricsPage | None = None
-        self._told: Told | None = None
+        self._told: ShownClient | None = None
         self._closed = False
         self._lock = threading.Lock()
         if settings["kbroker.metrics.port"] is not None:
@@ -61,7 +61,7 @@ class Monitoring:
         from kbroker.client.monitoring import metrics_page  # few clients have one
 
         found = self._settings
-        self._told = metrics_page.Told(domain, self._client_id, self._metrics.groups)
+        self._told = metrics_page.ShownClient(domain, self._client_id, self._metrics.groups)
         self._page = metrics_page.join(
             found["kbroker.metrics.host"],
             found["kbroker.metrics.port"],

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from math import isfinite
 from typing import NamedTuple
 
-from kbroker.client.monitoring.client_metrics import Group
-from kbroker.client.monitoring.push_state import Subscription
+from kbroker.client.monitoring.client_metrics import MetricGroup
+from kbroker.client.monitoring.push_state import MetricSubscription
 from kbroker.protocol.otlp_encoding import gauge, metrics_data, number, total
 from kbroker.record.compression import compress
 
@@ -20,7 +20,7 @@ POINTS_MAX = 500
 Key = tuple[str, tuple[tuple[str, str], ...]]
 
 
-class Point(NamedTuple):
+class PushedPoint(NamedTuple):
     """key: its name and its tags, as they are pushed."""
 
     key: Key
@@ -47,8 +47,8 @@ class PushContent:
         self._told_ns = self._began_ns = time.time_ns()
 
     def points(
-        self, groups: Iterable[Group], wanted: Subscription, is_slim: bool = False
-    ) -> list[Point]:
+        self, groups: Iterable[MetricGroup], wanted: MetricSubscription, is_slim: bool = False
+    ) -> list[PushedPoint]:
         """What a broker asks for."""
         found = list(self._wanted(groups, wanted.prefixes, is_slim))
         found.sort(key=lambda point: bool(point.key[1]))
@@ -56,8 +56,8 @@ class PushContent:
 
     @staticmethod
     def _wanted(
-        groups: Iterable[Group], prefixes: tuple[str, ...], is_slim: bool
-    ) -> Iterator[Point]:
+        groups: Iterable[MetricGroup], prefixes: tuple[str, ...], is_slim: bool
+    ) -> Iterator[PushedPoint]:
         for group in groups:
             if is_slim and group.tags:
                 continue
@@ -65,9 +65,9 @@ class PushContent:
             for name, value in group.values.items():
                 shown = telemetry_name(group.name, name)
                 if shown.startswith(prefixes) and isfinite(value):
-                    yield Point((shown, tags), float(value), name.endswith(_TOTAL))
+                    yield PushedPoint((shown, tags), float(value), name.endswith(_TOTAL))
 
-    def encoded(self, points: list[Point], wanted: Subscription) -> bytes:
+    def encoded(self, points: list[PushedPoint], wanted: MetricSubscription) -> bytes:
         """The bytes of a push; those of the points without tags, or none, if it were too large."""
         for some in (points, [point for point in points if not point.key[1]]):
             data = compress(wanted.codec, self._metrics(some, wanted.is_delta))
@@ -75,7 +75,7 @@ class PushContent:
                 return data
         return b""
 
-    def _metrics(self, points: list[Point], is_delta: bool) -> bytes:
+    def _metrics(self, points: list[PushedPoint], is_delta: bool) -> bytes:
         now_ns = time.time_ns()
         rows = []
         for (name, tags), value, is_total in points:
@@ -88,7 +88,7 @@ class PushContent:
             rows.append(total(name, point, is_delta=is_delta))
         return metrics_data(rows, self._resource)
 
-    def taken(self, points: list[Point]) -> None:
+    def taken(self, points: list[PushedPoint]) -> None:
         """A broker has these now. What a lost push had is in the next one."""
         self._told.update({key: value for key, value, is_total in points if is_total})
         self._told_ns = time.time_ns()

@@ -26,7 +26,7 @@ _ASK_AGAIN = frozenset({ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED
 _PAUSE_S = 1.0
 
 
-class Subscription(NamedTuple):
+class MetricSubscription(NamedTuple):
     """What brokers ask for. prefixes: of names of metrics, ("",): all. codec: a number of Kafka's.
     is_delta: totals are what was added since the last push.
     """
@@ -49,7 +49,7 @@ class PushState:
         self, now: float, uniform: Callable[[float, float], float] = random.uniform
     ) -> None:
         self.instance_id = NO_ID
-        self.subscription: Subscription | None = None
+        self.subscription: MetricSubscription | None = None
         self.due_at = now
         self.is_over = False
         self.is_slim = False
@@ -81,7 +81,7 @@ class PushState:
             self.due_at = now + self._interval_s
             return
         usable = [one for one in codecs if one in _CODECS and one not in self._refused_codecs]
-        self.subscription = Subscription(
+        self.subscription = MetricSubscription(
             number,
             usable[0] if usable else 0,
             bytes_max if bytes_max > 0 else BYTES_MAX,

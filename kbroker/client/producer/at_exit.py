@@ -17,7 +17,7 @@ _CLOSE_S = 5.0
 _TURN_S = 0.05
 
 
-class Ending(Protocol):
+class EndingProducer(Protocol):
     """A producer."""
 
     client_id: str
@@ -31,7 +31,7 @@ class Ending(Protocol):
         """It belongs to another process."""
 
 
-_alive: weakref.WeakSet[Ending] = weakref.WeakSet()
+_alive: weakref.WeakSet[EndingProducer] = weakref.WeakSet()
 add, discard = _alive.add, _alive.discard
 
 
@@ -48,7 +48,7 @@ def _close_all() -> None:
             logger.warning("cannot close producer %s: %s", producer.client_id, error)
 
 
-def _is_flushed(producer: Ending) -> bool:
+def _is_flushed(producer: EndingProducer) -> bool:
     try:
         return producer.is_flushed(_TURN_S)
     except Exception as error:

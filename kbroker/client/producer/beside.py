@@ -11,7 +11,7 @@ from kbroker.client.errors import as_error
 Result = TypeVar("Result")
 
 
-class Beside:
+class SideCalls:
     """post: hands a callable to the thread that is to see the results; False if that has ended:
     then results are handled where they are, as somebody must close a connection.
     """

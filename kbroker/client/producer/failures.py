@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from kbroker.client.errors import BufferExhausted, NoSuchPartition, RecordTooLarge
-from kbroker.client.settings.client_settings import Settings
+from kbroker.client.settings.client_settings import ClientSettings
 
 
 class Failures:
     """Called by ``Accumulator`` and ``Appender``."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ClientSettings) -> None:
         self._request_bytes: int = settings["max.request.size"]
         self._buffer_bytes: int = settings["buffer.memory"]
 

@@ -13,8 +13,8 @@ from kbroker.client.batches.transactions import ProducerIdentity
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.consumer.partitions import as_committed
 from kbroker.client.errors import ClientError, RejectedError, TransactionState
-from kbroker.client.producer.sender import Sender
-from kbroker.client.settings.client_settings import Settings
+from kbroker.client.producer.sender import BatchSender
+from kbroker.client.settings.client_settings import ClientSettings
 from kbroker.errors import ErrorCode
 
 Offsets = Mapping[TopicPartition, "int | tuple[int, str]"]
@@ -33,10 +33,10 @@ _FENCED = frozenset(
 )
 
 
-class Identity:
+class ProducerSession:
     """cluster: for its own use, by one thread at a time, which has the lock."""
 
-    def __init__(self, settings: Settings, cluster: Cluster, sender: Sender) -> None:
+    def __init__(self, settings: ClientSettings, cluster: Cluster, sender: BatchSender) -> None:
         self._cluster = cluster
         self._sender = sender
         self._lock = threading.Lock()

@@ -27,7 +27,7 @@ from kbroker.client.errors import (
 )
 from kbroker.client.monitoring.monitoring import Monitoring
 from kbroker.client.producer import at_exit, parts
-from kbroker.client.producer.identity import BROKEN, OPEN, READY, Identity, Offsets
+from kbroker.client.producer.identity import BROKEN, OPEN, READY, Offsets, ProducerSession
 from kbroker.client.producer.producer_metrics import ProducerMetrics
 from kbroker.client.producer.producer_settings import SETTINGS, producer_settings
 from kbroker.client.producer.records import (
@@ -36,7 +36,7 @@ from kbroker.client.producer.records import (
     ProducerRecord,
     told,
 )
-from kbroker.client.producer.sender import Sender
+from kbroker.client.producer.sender import BatchSender
 from kbroker.client.producer.working import Clusters, Introduction, Working, watch
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class KafkaProducer:
         self._sender = self._made_sender(
             cluster_of(), (lambda error: _failed(me, error)) if self._transactional else None
         )
-        self._identity = Identity(found, cluster_of(), self._sender)
+        self._identity = ProducerSession(found, cluster_of(), self._sender)
         introduction = Introduction(found, self._pool, self._sender, self._identity)
         self._sender.ask_identity = introduction.ask  # type: ignore[method-assign]
         self._sender.add_partitions = self._identity.add_partitions
@@ -127,8 +127,8 @@ class KafkaProducer:
 
     def _made_sender(
         self, cluster: Cluster, failed: Callable[[ClientError], None] | None
-    ) -> Sender:
-        return Sender(self._settings, self._pool, self._loop, cluster, failed)
+    ) -> BatchSender:
+        return BatchSender(self._settings, self._pool, self._loop, cluster, failed)
 
     def __enter__(self) -> KafkaProducer:
         return self

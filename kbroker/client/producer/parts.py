@@ -12,13 +12,13 @@ from kbroker._ext.client.record_futures import RecordFuture
 from kbroker.client.errors import SerializationFailed
 from kbroker.client.producer.failures import Failures
 from kbroker.client.producer.records import ProducerRecord, RecordMetadata
-from kbroker.client.settings.client_settings import Settings
+from kbroker.client.settings.client_settings import ClientSettings
 from kbroker.record.compression import CODEC_NAMES
 
 logger = logging.getLogger(__name__)
 
 
-def pool(found: Settings, waits: bool) -> Appender:
+def pool(found: ClientSettings, waits: bool) -> Appender:
     codec = CODEC_NAMES.index(found["compression.type"])
     level = f"compression.{found['compression.type']}.level"
     failures = Failures(found)

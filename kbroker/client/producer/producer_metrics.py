@@ -15,16 +15,16 @@ from kbroker._ext.client.send_loop import SendLoop
 from kbroker.client.monitoring.client_metrics import (
     ClientMetrics,
     Counts,
-    Group,
     Lately,
-    Names,
+    MetricGroup,
+    MetricNames,
     Samples,
     Values,
 )
-from kbroker.client.producer.sender import Sender
-from kbroker.client.settings.client_settings import Settings
+from kbroker.client.producer.sender import BatchSender
+from kbroker.client.settings.client_settings import ClientSettings
 
-_PRODUCER = Names(
+_PRODUCER = MetricNames(
     rates=(
         ("record-send", "acknowledged"),
         ("record-error", "failed"),
@@ -61,7 +61,7 @@ _PRODUCER = Names(
         ("produce-throttle-time-max", "throttled_ms", 1.0),
     ),
 )
-_NODE = Names(
+_NODE = MetricNames(
     rates=(
         ("request", "requests"),
         ("response", "responses"),
@@ -74,7 +74,7 @@ _NODE = Names(
     ),
     maxima=(("request-latency-max", "latency_max_us", 1e-3),),
 )
-_TOPIC = Names(
+_TOPIC = MetricNames(
     rates=(
         ("record-send", "acknowledged"),
         ("record-error", "failed"),
@@ -89,7 +89,12 @@ class ProducerMetrics(ClientMetrics):
     """Those of ``ClientMetrics``, what the producer is at, and its metrics by node and topic."""
 
     def __init__(
-        self, settings: Settings, client_id: str, pool: Appender, loop: SendLoop, sender: Sender
+        self,
+        settings: ClientSettings,
+        client_id: str,
+        pool: Appender,
+        loop: SendLoop,
+        sender: BatchSender,
     ) -> None:
         self._pool = pool
         self._loop = loop
@@ -122,12 +127,12 @@ class ProducerMetrics(ClientMetrics):
         lately = self._by_topic.lately()
         return {topic: row.values(_TOPIC) for topic, row in lately.items()}
 
-    def groups(self) -> Iterator[Group]:
+    def groups(self) -> Iterator[MetricGroup]:
         yield from super().groups()
         for node, values in self.by_node().items():
-            yield Group("producer-node-metrics", (("node-id", f"node-{node}"),), values)
+            yield MetricGroup("producer-node-metrics", (("node-id", f"node-{node}"),), values)
         for topic, values in self.by_topic().items():
-            yield Group("producer-topic-metrics", (("topic", topic),), values)
+            yield MetricGroup("producer-topic-metrics", (("topic", topic),), values)
 
     def _counts(self) -> Counts:
         sender = self._sender

@@ -12,8 +12,8 @@ from kbroker.client.errors import SettingRefused
 from kbroker.client.settings.client_settings import (
     INT_MAX,
     LONG_MAX,
-    Setting,
-    Settings,
+    ClientSetting,
+    ClientSettings,
     flag,
     plugged,
     plugged_list,
@@ -52,37 +52,39 @@ def partitioner(name: str, value: Any) -> Any:
     return found
 
 
-SETTINGS: dict[str, Setting] = with_common(
-    Setting("client.id", text, "", "Name of this producer in brokers' logs, quotas and metrics."),
-    Setting(
+SETTINGS: dict[str, ClientSetting] = with_common(
+    ClientSetting(
+        "client.id", text, "", "Name of this producer in brokers' logs, quotas and metrics."
+    ),
+    ClientSetting(
         "key.serializer",
         plugged,
         None,
         "A callable that makes bytes of a key, or an object with `serialize(topic, key)`; unset: "
         "keys are bytes.",
     ),
-    Setting("value.serializer", plugged, None, "The same for values."),
-    Setting(
+    ClientSetting("value.serializer", plugged, None, "The same for values."),
+    ClientSetting(
         "acks",
         acks,
         -1,
         "Whose acknowledgement a record needs: `all` in-sync replicas, the leader's alone (1), or "
         "none (0: offsets are -1, and failures are not noticed).",
     ),
-    Setting(
+    ClientSetting(
         "enable.idempotence",
         flag,
         True,
         "Each record is written once and in order, over retries. Needs `acks=all`, `retries` above "
         "0 and at most 5 requests in flight; off if one of these is set otherwise.",
     ),
-    Setting(
+    ClientSetting(
         "transactional.id",
         text,
         None,
         "Makes the producer transactional, and fences others that had the id before.",
     ),
-    Setting(
+    ClientSetting(
         "transaction.timeout.ms",
         whole,
         60_000,
@@ -90,7 +92,7 @@ SETTINGS: dict[str, Setting] = with_common(
         1,
         INT_MAX,
     ),
-    Setting(
+    ClientSetting(
         "batch.size",
         whole,
         16_384,
@@ -99,7 +101,7 @@ SETTINGS: dict[str, Setting] = with_common(
         0,
         BYTES_MAX,
     ),
-    Setting(
+    ClientSetting(
         "linger.ms",
         whole,
         5,
@@ -107,7 +109,7 @@ SETTINGS: dict[str, Setting] = with_common(
         0,
         LONG_MAX // 1000,
     ),
-    Setting(
+    ClientSetting(
         "buffer.memory",
         whole,
         32 << 20,
@@ -115,7 +117,7 @@ SETTINGS: dict[str, Setting] = with_common(
         0,
         LONG_MAX,
     ),
-    Setting(
+    ClientSetting(
         "max.block.ms",
         whole,
         60_000,
@@ -124,7 +126,7 @@ SETTINGS: dict[str, Setting] = with_common(
         0,
         LONG_MAX // 1000,
     ),
-    Setting(
+    ClientSetting(
         "max.request.size",
         whole,
         1 << 20,
@@ -132,7 +134,7 @@ SETTINGS: dict[str, Setting] = with_common(
         0,
         BYTES_MAX,
     ),
-    Setting(
+    ClientSetting(
         "max.in.flight.requests.per.connection",
         whole,
         5,
@@ -141,7 +143,7 @@ SETTINGS: dict[str, Setting] = with_common(
         1,
         IN_FLIGHT_MAX,
     ),
-    Setting(
+    ClientSetting(
         "retries",
         whole,
         INT_MAX,
@@ -150,7 +152,7 @@ SETTINGS: dict[str, Setting] = with_common(
         0,
         INT_MAX,
     ),
-    Setting(
+    ClientSetting(
         "delivery.timeout.ms",
         whole,
         120_000,
@@ -159,7 +161,7 @@ SETTINGS: dict[str, Setting] = with_common(
         0,
         INT_MAX,
     ),
-    Setting(
+    ClientSetting(
         "request.timeout.ms",
         whole,
         30_000,
@@ -167,17 +169,17 @@ SETTINGS: dict[str, Setting] = with_common(
         1,
         INT_MAX,
     ),
-    Setting(
+    ClientSetting(
         "compression.type",
         text,
         "none",
         "Codec of batches.",
         one_of=("none", "gzip", "snappy", "lz4", "zstd"),
     ),
-    Setting("compression.gzip.level", whole, -1, "1 to 9, -1: gzip's own.", -1, 9),
-    Setting("compression.lz4.level", whole, 9, "1 to 17.", 1, 17),
-    Setting("compression.zstd.level", whole, 3, "-131072 to 22.", -131_072, 22),
-    Setting(
+    ClientSetting("compression.gzip.level", whole, -1, "1 to 9, -1: gzip's own.", -1, 9),
+    ClientSetting("compression.lz4.level", whole, 9, "1 to 17.", 1, 17),
+    ClientSetting("compression.zstd.level", whole, 3, "-131072 to 22.", -131_072, 22),
+    ClientSetting(
         "partitioner.class",
         partitioner,
         None,
@@ -185,23 +187,23 @@ SETTINGS: dict[str, Setting] = with_common(
         "for `batch.size` bytes (KIP-794). `RoundRobinPartitioner`, or a callable `(key, "
         "partitions, available)` that returns a partition. Also `partitioner`.",
     ),
-    Setting(
+    ClientSetting(
         "partitioner.ignore.keys", flag, False, "Records with a key are placed like those without."
     ),
-    Setting(
+    ClientSetting(
         "partitioner.adaptive.partitioning.enable",
         flag,
         True,
         "Partitions with shorter queues get more of the records without a key.",
     ),
-    Setting(
+    ClientSetting(
         "interceptor.classes",
         plugged_list,
         (),
         "Objects with `on_send(record)`, which returns the record to send, and "
         "`on_acknowledgement(metadata, error)`.",
     ),
-    Setting(
+    ClientSetting(
         "metadata.max.age.ms",
         whole,
         300_000,
@@ -209,21 +211,21 @@ SETTINGS: dict[str, Setting] = with_common(
         0,
         LONG_MAX // 1000,
     ),
-    Setting(
+    ClientSetting(
         "receive.buffer.bytes",
         whole,
         -1,
         "TCP receive buffer; -1: the system sizes it to the connection (Java's default: 32768).",
         -1,
     ),
-    Setting(
+    ClientSetting(
         "send.buffer.bytes",
         whole,
         -1,
         "TCP send buffer; -1: the system sizes it to the connection (Java's default: 131072).",
         -1,
     ),
-    Setting(
+    ClientSetting(
         "timeout.ms",
         whole,
         None,
@@ -231,13 +233,13 @@ SETTINGS: dict[str, Setting] = with_common(
         0,
         INT_MAX,
     ),
-    Setting(
+    ClientSetting(
         "block.on.buffer.full",
         flag,
         True,
         "Of 0.8.2. false: `send` does not wait for memory, but raises `BufferExhausted` at once.",
     ),
-    Setting(
+    ClientSetting(
         "metadata.fetch.timeout.ms",
         whole,
         None,
@@ -245,7 +247,7 @@ SETTINGS: dict[str, Setting] = with_common(
         0,
         LONG_MAX // 1000,
     ),
-    Setting(
+    ClientSetting(
         "partitioner.availability.timeout.ms",
         whole,
         0,
@@ -255,7 +257,7 @@ SETTINGS: dict[str, Setting] = with_common(
         no_effect=_OURS + "partitions without a leader are avoided at once, slow ones by "
         "`partitioner.adaptive.partitioning.enable`",
     ),
-    Setting(
+    ClientSetting(
         "connections.max.idle.ms",
         whole,
         540_000,
@@ -264,7 +266,7 @@ SETTINGS: dict[str, Setting] = with_common(
         LONG_MAX // 1000,
         no_effect="brokers close idle connections, and the next record opens one again",
     ),
-    Setting(
+    ClientSetting(
         "metadata.max.idle.ms",
         whole,
         300_000,
@@ -276,7 +278,9 @@ SETTINGS: dict[str, Setting] = with_common(
 )
 
 
-def producer_settings(config: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> Settings:
+def producer_settings(
+    config: Mapping[str, Any] | None, keywords: Mapping[str, Any]
+) -> ClientSettings:
     """Settings that are checked together. Raises SettingRefused."""
     renamed = {
         "partitioner.class" if name == "partitioner" else name: value
@@ -291,7 +295,7 @@ def producer_settings(config: Mapping[str, Any] | None, keywords: Mapping[str, A
     return settings
 
 
-def _settle_idempotence(settings: Settings) -> None:
+def _settle_idempotence(settings: ClientSettings) -> None:
     """COMPAT: as Java's producer since 3.0.1, a default gives way, and what was set does not."""
     wanted = "enable.idempotence" in settings.given and settings["enable.idempotence"]
     in_flight = "max.in.flight.requests.per.connection"
@@ -314,7 +318,7 @@ def _settle_idempotence(settings: Settings) -> None:
         settings["enable.idempotence"] = False
 
 
-def _settle_times(settings: Settings) -> None:
+def _settle_times(settings: ClientSettings) -> None:
     least = settings["linger.ms"] + settings["request.timeout.ms"]
     if settings["delivery.timeout.ms"] < least:
         if "delivery.timeout.ms" in settings.given:

@@ -32,10 +32,10 @@ from kbroker.client.errors import (
     UnsupportedByBroker,
 )
 from kbroker.client.producer.answers import FENCED, MOVED, OUT_OF_STEP, UNSURE
-from kbroker.client.producer.beside import Beside
+from kbroker.client.producer.beside import SideCalls
+from kbroker.client.producer.producer_metadata import ProducerMetadata
 from kbroker.client.producer.splitting import halves
-from kbroker.client.producer.topic_metadata import TopicMetadata
-from kbroker.client.settings.client_settings import Settings
+from kbroker.client.settings.client_settings import ClientSettings
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
 from kbroker.record.compression import CODEC_NAMES, ZSTD
@@ -56,7 +56,7 @@ _EPOCH_MAX = 32_767
 _NOTICED_S, _SILENT_S = 1.0, 3.0
 
 
-class Sender:
+class BatchSender:
     """transaction_failed: told of an error that ends the open transaction, None if there are none.
     implicit: whether partitions need not be added to a transaction (KIP-890); may change until the
     first connection.
@@ -66,12 +66,12 @@ class Sender:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ClientSettings,
         pool: Appender,
         loop: SendLoop,
         cluster: Cluster,
         transaction_failed: Callable[[ClientError], None] | None,
-        metadata: type[TopicMetadata] = TopicMetadata,
+        metadata: type[ProducerMetadata] = ProducerMetadata,
     ) -> None:
         self._settings = settings
         self._pool = pool
@@ -83,7 +83,7 @@ class Sender:
         self._ended = False  # nothing is posted any more
         self._timers: list[tuple[float, Callable[[], None]]] = []
         self._settling: deque[threading.Event] = deque()  # see ``settle``
-        self.beside = Beside(self.post, "kafka-producer")
+        self.beside = SideCalls(self.post, "kafka-producer")
         self._stopping = False
         self._failures: dict[int, int] = {}  # of connections in a row, by node
         self._unreachable: dict[int, Exception] = {}  # why there is no connection, by node

@@ -20,10 +20,10 @@ from kbroker.client.connections.connection import Connection
 from kbroker.client.errors import ClientClosed, ClientError
 from kbroker.client.monitoring.monitoring import Monitoring
 from kbroker.client.producer import at_exit
-from kbroker.client.producer.identity import BROKEN, OPEN, Identity
+from kbroker.client.producer.identity import BROKEN, OPEN, ProducerSession
 from kbroker.client.producer.producer_metrics import ProducerMetrics
-from kbroker.client.producer.sender import Sender
-from kbroker.client.settings.client_settings import Settings
+from kbroker.client.producer.sender import BatchSender
+from kbroker.client.settings.client_settings import ClientSettings
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ _STOP_S = 10.0
 class Clusters:
     """Makes those of one producer. connected: told of each connection."""
 
-    def __init__(self, settings: Settings, client_id: str) -> None:
+    def __init__(self, settings: ClientSettings, client_id: str) -> None:
         self._settings, self._client_id = settings, client_id
         self.connected: Callable[[Connection], None] | None = None
 
@@ -59,7 +59,11 @@ class Introduction:
     """The producer id of an idempotent producer. All of it happens in the sender's thread."""
 
     def __init__(
-        self, settings: Settings, pool: Appender, sender: Sender, identity: Identity
+        self,
+        settings: ClientSettings,
+        pool: Appender,
+        sender: BatchSender,
+        identity: ProducerSession,
     ) -> None:
         self._pool, self._sender, self._identity = pool, sender, identity
         self._pause_s: float = settings["retry.backoff.ms"] / 1000
@@ -87,10 +91,10 @@ class Working:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ClientSettings,
         pool: Appender,
-        sender: Sender,
-        identity: Identity,
+        sender: BatchSender,
+        identity: ProducerSession,
         monitoring: Monitoring,
         metrics: ProducerMetrics,
         interceptors: Sequence[Any],
@@ -137,7 +141,9 @@ class Working:
 class _Dropped:
     """What the end of the program waits for, in the place of the producer."""
 
-    def __init__(self, client_id: str, working: Working, pool: Appender, sender: Sender) -> None:
+    def __init__(
+        self, client_id: str, working: Working, pool: Appender, sender: BatchSender
+    ) -> None:
         self.client_id = client_id
         self._working, self._pool, self._sender = working, pool, sender
 
@@ -160,7 +166,7 @@ class _Dropped:
 
 
 def watch(
-    producer: object, client_id: str, working: Working, pool: Appender, sender: Sender
+    producer: object, client_id: str, working: Working, pool: Appender, sender: BatchSender
 ) -> weakref.finalize[Any, Any]:
     """Send what a producer has taken, and end, when there is no reference to it any more: its
     thread would stay until the program ends, and so would its connections and memory.

@@ -19,7 +19,7 @@ INT_MAX = (1 << 31) - 1
 LONG_MAX = (1 << 63) - 1
 
 
-class Setting(NamedTuple):
+class ClientSetting(NamedTuple):
     """A row. kind: how its value is read. default: as it is after that.
 
     no_effect: why it changes nothing, None if it does what its text says.
@@ -81,7 +81,7 @@ def plugged_list(name: str, value: Any) -> tuple[Any, ...]:
     return tuple(plugged(name, one) for one in listed(name, value))
 
 
-class Settings:
+class ClientSettings:
     """The settings of one client. ``settings["linger.ms"]``; ``given`` has the names that were set.
 
     rows: all that there are, besides those of security. Raises SettingRefused for one that is not
@@ -90,7 +90,7 @@ class Settings:
 
     def __init__(
         self,
-        rows: Mapping[str, Setting],
+        rows: Mapping[str, ClientSetting],
         config: Mapping[str, Any] | None,
         keywords: Mapping[str, Any],
     ) -> None:
@@ -116,12 +116,12 @@ class Settings:
     def __setitem__(self, name: str, value: Any) -> None:
         self._values[name] = value
 
-    def without_effect(self, rows: Mapping[str, Setting]) -> list[str]:
+    def without_effect(self, rows: Mapping[str, ClientSetting]) -> list[str]:
         """Those that were set and change nothing."""
         return sorted(name for name in self.given if name in rows and rows[name].no_effect)
 
 
-def _name_of(key: str, rows: Mapping[str, Setting]) -> str:
+def _name_of(key: str, rows: Mapping[str, ClientSetting]) -> str:
     """The setting that is meant: ``linger_ms`` is ``linger.ms``."""
     name = key if key in rows else key.replace("_", ".")
     if name in rows or security.is_setting(name):
@@ -131,7 +131,7 @@ def _name_of(key: str, rows: Mapping[str, Setting]) -> str:
     raise SettingRefused(key, f"unknown client setting; {hint}")
 
 
-def _read(row: Setting, value: Any) -> Any:
+def _read(row: ClientSetting, value: Any) -> Any:
     read = row.kind(row.name, value)
     if row.one_of and str(read).lower() not in row.one_of:
         raise SettingRefused(row.name, f"{read!r} is not one of {', '.join(row.one_of)}")

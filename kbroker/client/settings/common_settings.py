@@ -9,8 +9,8 @@ from kbroker.client.errors import SettingRefused
 from kbroker.client.settings.client_settings import (
     INT_MAX,
     LONG_MAX,
-    Setting,
-    Settings,
+    ClientSetting,
+    ClientSettings,
     flag,
     listed,
     plugged_list,
@@ -28,13 +28,13 @@ def reporters(name: str, value: Any) -> tuple[Any, ...]:
 
 
 COMMON = (
-    Setting(
+    ClientSetting(
         "bootstrap.servers",
         listed,
         (),
         "`host:port,host:port`, for the first connection; all brokers are found through them.",
     ),
-    Setting(
+    ClientSetting(
         "retry.backoff.ms",
         whole,
         100,
@@ -42,8 +42,8 @@ COMMON = (
         0,
         INT_MAX,
     ),
-    Setting("retry.backoff.max.ms", whole, 1_000, "The longest of these pauses.", 0, INT_MAX),
-    Setting(
+    ClientSetting("retry.backoff.max.ms", whole, 1_000, "The longest of these pauses.", 0, INT_MAX),
+    ClientSetting(
         "metric.reporters",
         reporters,
         (),
@@ -51,9 +51,13 @@ COMMON = (
         "when it is created. `metrics()` has them all, in any case; so Java's `JmxReporter` has no "
         "effect.",
     ),
-    Setting("metrics.num.samples", whole, 2, "Samples that rates are computed from.", 1, 1_000),
-    Setting("metrics.sample.window.ms", whole, 30_000, "Length of a sample.", 1, LONG_MAX // 1000),
-    Setting(
+    ClientSetting(
+        "metrics.num.samples", whole, 2, "Samples that rates are computed from.", 1, 1_000
+    ),
+    ClientSetting(
+        "metrics.sample.window.ms", whole, 30_000, "Length of a sample.", 1, LONG_MAX // 1000
+    ),
+    ClientSetting(
         "reconnect.backoff.ms",
         whole,
         50,
@@ -61,8 +65,10 @@ COMMON = (
         0,
         LONG_MAX // 1000,
     ),
-    Setting("reconnect.backoff.max.ms", whole, 1_000, "The longest of these.", 0, LONG_MAX // 1000),
-    Setting(
+    ClientSetting(
+        "reconnect.backoff.max.ms", whole, 1_000, "The longest of these.", 0, LONG_MAX // 1000
+    ),
+    ClientSetting(
         "socket.connection.setup.timeout.ms",
         whole,
         10_000,
@@ -70,7 +76,7 @@ COMMON = (
         1,
         LONG_MAX // 1000,
     ),
-    Setting(
+    ClientSetting(
         "metadata.recovery.strategy",
         text,
         "rebootstrap",
@@ -78,7 +84,7 @@ COMMON = (
         one_of=("none", "rebootstrap"),
         no_effect="`bootstrap.servers` are always tried, too",
     ),
-    Setting(
+    ClientSetting(
         "client.dns.lookup",
         text,
         "use_all_dns_ips",
@@ -86,7 +92,7 @@ COMMON = (
         one_of=("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
         no_effect="all addresses are always tried",
     ),
-    Setting(
+    ClientSetting(
         "socket.connection.setup.timeout.max.ms",
         whole,
         30_000,
@@ -95,7 +101,7 @@ COMMON = (
         LONG_MAX // 1000,
         no_effect="the timeout of a connection does not grow",
     ),
-    Setting(
+    ClientSetting(
         "metrics.recording.level",
         text,
         "info",
@@ -103,20 +109,20 @@ COMMON = (
         one_of=("info", "debug", "trace"),
         no_effect="all are recorded",
     ),
-    Setting(
+    ClientSetting(
         "auto.include.jmx.reporter",
         flag,
         True,
         "JMX.",
         no_effect="there is no JMX; see `metrics()`",
     ),
-    Setting(
+    ClientSetting(
         "enable.metrics.push",
         flag,
         True,
         "Metrics are pushed to brokers that ask for them (KIP-714), and to no others.",
     ),
-    Setting(
+    ClientSetting(
         "kbroker.metrics.port",
         whole,
         None,
@@ -126,13 +132,13 @@ COMMON = (
         0,
         65_535,
     ),
-    Setting(
+    ClientSetting(
         "kbroker.metrics.host",
         text,
         "127.0.0.1",
         "The address of that port; `0.0.0.0` or `::` lets other machines ask.",
     ),
-    Setting(
+    ClientSetting(
         "kbroker.metrics.hosts",
         listed,
         (),
@@ -143,16 +149,16 @@ COMMON = (
 )
 
 
-def with_common(*rows: Setting) -> dict[str, Setting]:
+def with_common(*rows: ClientSetting) -> dict[str, ClientSetting]:
     """By name, the common ones first."""
     return {row.name: row for row in (*COMMON, *rows)}
 
 
 def read_settings(
-    rows: Mapping[str, Setting], config: Mapping[str, Any] | None, keywords: Mapping[str, Any]
-) -> Settings:
+    rows: Mapping[str, ClientSetting], config: Mapping[str, Any] | None, keywords: Mapping[str, Any]
+) -> ClientSettings:
     """What is given, each setting by itself. Raises SettingRefused."""
-    settings = Settings(rows, config, keywords)
+    settings = ClientSettings(rows, config, keywords)
     if not settings["bootstrap.servers"]:
         raise SettingRefused("bootstrap.servers", "write host:port,host:port")
     return settings

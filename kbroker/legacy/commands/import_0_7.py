@@ -18,7 +18,7 @@ from kbroker.wording import shown
 if TYPE_CHECKING:
     from kbroker.client.connections.cluster import Cluster
     from kbroker.legacy.offset_pairs import OffsetPairs
-    from kbroker.legacy.old_import import Counts, Planned
+    from kbroker.legacy.old_import import ImportCounts, Planned
     from kbroker.legacy.old_logs import Bad, OldPartition
     from kbroker.legacy.old_nodes import Layout
 
@@ -252,9 +252,9 @@ def _run(found: argparse.Namespace) -> None:
     from kbroker.client.errors import RejectedError
     from kbroker.errors import ErrorCode
     from kbroker.legacy.old_import import ImportFailed, OldImport, every
-    from kbroker.legacy.old_logs import Limits, OldLogError
+    from kbroker.legacy.old_logs import ImportLimits, OldLogError
 
-    limits = Limits(
+    limits = ImportLimits(
         found.message_max_bytes,
         found.decompressed_max_bytes,
         found.batch_bytes,
@@ -311,7 +311,7 @@ def _name_bad(planned: Planned, bad: Bad) -> None:
 def _reporter(total: int) -> Any:
     before = [time.monotonic(), 0.0]
 
-    def report(counts: Counts) -> None:
+    def report(counts: ImportCounts) -> None:
         now = time.monotonic()
         rate = (counts.bytes - before[1]) / max(now - before[0], 1e-3)
         before[:] = [now, counts.bytes]

@@ -67,7 +67,9 @@ def _replay(
 ) -> int:
     count = min(given.one("threads"), len(numbers))
     parts = [
-        _Part(given, reads, [(given.one("inputtopic"), n) for n in numbers[at::count]], producer)
+        _PartitionReplay(
+            given, reads, [(given.one("inputtopic"), n) for n in numbers[at::count]], producer
+        )
         for at in range(count)
     ]
     threads = [threading.Thread(target=part.run, daemon=True) for part in parts]
@@ -84,7 +86,7 @@ def _replay(
     return 0
 
 
-class _Part:
+class _PartitionReplay:
     """What one thread does. sent: how many records. errors: why some were not written."""
 
     def __init__(

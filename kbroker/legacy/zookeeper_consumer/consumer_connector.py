@@ -18,7 +18,7 @@ from kbroker.legacy.zookeeper_consumer.group_session import GroupSession
 from kbroker.legacy.zookeeper_consumer.kafka_stream import KafkaStream
 from kbroker.legacy.zookeeper_consumer.offset_storage import OffsetStorage
 from kbroker.legacy.zookeeper_consumer.rebalancer import Rebalancer
-from kbroker.legacy.zookeeper_consumer.topic_filters import Subscription, TopicFilter
+from kbroker.legacy.zookeeper_consumer.topic_filters import StreamSubscription, TopicFilter
 from kbroker.legacy.zookeeper_consumer.zookeeper_consumer_settings import (
     SETTINGS,
     ConsumerConfig,
@@ -123,7 +123,9 @@ class ConsumerConnector:
             for number in range(count)
         }
         self._begin(
-            Subscription(counts), list(made.values()), lambda topic, number: made[topic, number]
+            StreamSubscription(counts),
+            list(made.values()),
+            lambda topic, number: made[topic, number],
         )
         return {
             topic: [made[topic, number] for number in range(count)]
@@ -144,7 +146,7 @@ class ConsumerConnector:
             self._stream(f"{topic_filter.regex}-{number}", key_decoder, value_decoder)
             for number in range(_count(num_streams))
         ]
-        subscription = Subscription({"": len(streams)}, topic_filter)
+        subscription = StreamSubscription({"": len(streams)}, topic_filter)
         self._begin(subscription, streams, lambda _, number: streams[number])
         return streams
 
@@ -160,7 +162,7 @@ class ConsumerConnector:
         )
 
     def _begin(
-        self, subscription: Subscription, streams: list[KafkaStream], stream_of: Any
+        self, subscription: StreamSubscription, streams: list[KafkaStream], stream_of: Any
     ) -> None:
         with self._lock:
             if self._closed:

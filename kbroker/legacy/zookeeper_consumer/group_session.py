@@ -22,7 +22,7 @@ from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.errors import ClientError, SettingRefused, UnreachableError
 from kbroker.client.zookeeper.registered_brokers import address_of
 from kbroker.legacy.zookeeper_consumer.partition_assignors import order
-from kbroker.legacy.zookeeper_consumer.topic_filters import Subscription
+from kbroker.legacy.zookeeper_consumer.topic_filters import StreamSubscription
 
 logger = logging.getLogger("kbroker.client.legacy.zookeeper_consumer.group_session")
 
@@ -32,7 +32,7 @@ _WINDOW = 500
 _RECONNECT_MAX_S = 1.0
 
 
-class Seen(NamedTuple):
+class GroupSnapshot(NamedTuple):
     """What partitions are assigned by. members: consumer -> what it has registered. brokers: id ->
     address. topics: of all members, with their partitions.
     """
@@ -188,7 +188,7 @@ class GroupSession:
         stat = self._result(self._client.exists_async(path))
         return stat is not None and stat.ephemeralOwner == self.id
 
-    def see(self, me: str, exclude_internal: bool) -> Seen:
+    def see(self, me: str, exclude_internal: bool) -> GroupSnapshot:
         """Members, brokers, and the topics of the member ``me``. Raises ClientError if a member has
         registered what cannot be read.
         """
@@ -208,7 +208,7 @@ class GroupSession:
             partitions = {
                 topic: _partitions(topic, data) for topic, data in zip(topics, rows, strict=True)
             }
-            return Seen(members, self._brokers(), partitions, streams)
+            return GroupSnapshot(members, self._brokers(), partitions, streams)
 
     def _brokers(self) -> dict[str, str]:
         ids = self._children("/brokers/ids")
@@ -357,9 +357,9 @@ def _windows(keys: Iterable[TopicPartition]) -> Iterator[list[TopicPartition]]:
         yield wanted[first : first + _WINDOW]
 
 
-def _subscription(consumer: str, data: bytes) -> Subscription:
+def _subscription(consumer: str, data: bytes) -> StreamSubscription:
     try:
-        return Subscription.of_node(data)
+        return StreamSubscription.of_node(data)
     except (ValueError, SettingRefused) as error:
         raise ClientError(f"consumer {consumer} has registered {data!r}: {error}") from error
 

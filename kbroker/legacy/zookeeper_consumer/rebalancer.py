@@ -18,11 +18,11 @@ from kbroker.client.errors import ClientError, as_client_error
 from kbroker.internal_topics import INTERNAL_TOPICS
 from kbroker.legacy.zookeeper_consumer.chunk_fetcher import ChunkFetcher
 from kbroker.legacy.zookeeper_consumer.consumer_errors import RebalanceFailed
-from kbroker.legacy.zookeeper_consumer.group_session import GroupSession, Seen
+from kbroker.legacy.zookeeper_consumer.group_session import GroupSession, GroupSnapshot
 from kbroker.legacy.zookeeper_consumer.kafka_stream import KafkaStream, PartitionReading
 from kbroker.legacy.zookeeper_consumer.offset_storage import OffsetStorage
 from kbroker.legacy.zookeeper_consumer.partition_assignors import ASSIGNORS, thread_id
-from kbroker.legacy.zookeeper_consumer.topic_filters import Subscription
+from kbroker.legacy.zookeeper_consumer.topic_filters import StreamSubscription
 from kbroker.legacy.zookeeper_consumer.zookeeper_consumer_settings import ConsumerConfig
 
 logger = logging.getLogger("kbroker.client.legacy.zookeeper_consumer.rebalancer")
@@ -52,7 +52,7 @@ class Rebalancer:
         self._auto_commit: bool = config["auto.commit.enable"]
         self._exclude_internal: bool = config["exclude.internal.topics"]
         self._again_s = max(self._backoff_s, config.seconds("zookeeper.session.timeout.ms"))
-        self._subscription = Subscription({})
+        self._subscription = StreamSubscription({})
         self._registered: int | None = None  # the session
         self._streams: list[KafkaStream] = []
         self._stream_of: Callable[[str, int], KafkaStream] | None = None
@@ -61,7 +61,7 @@ class Rebalancer:
         self.owning = threading.Lock()
         self._owned: dict[TopicPartition, PartitionReading] = {}
         self._claimed: set[TopicPartition] = set()
-        self._seen: Seen | None = None  # what the present share was assigned by
+        self._seen: GroupSnapshot | None = None  # what the present share was assigned by
         self._wake = threading.Condition(threading.Lock())
         self._due = False
         self._one = threading.Lock()  # one rebalance at a time
@@ -71,7 +71,7 @@ class Rebalancer:
 
     def begin(
         self,
-        subscription: Subscription,
+        subscription: StreamSubscription,
         streams: Iterable[KafkaStream],
         stream_of: Callable[[str, int], KafkaStream],
     ) -> None:
@@ -249,7 +249,7 @@ class Rebalancer:
         self,
         streams: Mapping[TopicPartition, int],
         offsets: Mapping[TopicPartition, int],
-        seen: Seen,
+        seen: GroupSnapshot,
     ) -> None:
         assert self._stream_of is not None
         with self.owning:

@@ -63,7 +63,7 @@ class Blacklist(TopicFilter):
         return not self.matches(topic) and not (exclude_internal and topic in INTERNAL)
 
 
-class Subscription(NamedTuple):
+class StreamSubscription(NamedTuple):
     """streams: topic -> their number, or with a filter that of all topics under ""."""
 
     streams: Mapping[str, int]
@@ -88,7 +88,7 @@ class Subscription(NamedTuple):
         return json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode()
 
     @classmethod
-    def of_node(cls, data: bytes) -> Subscription:
+    def of_node(cls, data: bytes) -> StreamSubscription:
         """Raises ValueError. COMPAT: 0.7 has registered ``{topic: streams}``."""
         row: Any = json.loads(data)
         if not isinstance(row, dict):

@@ -11,8 +11,8 @@ from kbroker.client.errors import SettingRefused
 from kbroker.client.settings.client_settings import (
     INT_MAX,
     LONG_MAX,
-    Setting,
-    Settings,
+    ClientSetting,
+    ClientSettings,
     flag,
     text,
     whole,
@@ -58,29 +58,29 @@ def servers(name: str, value: Any) -> str:
     return hosts.replace(" ", "") + (slash + chroot.strip("/") if chroot.strip("/") else "")
 
 
-SETTINGS: dict[str, Setting] = {
+SETTINGS: dict[str, ClientSetting] = {
     row.name: row
     for row in (
-        Setting(
+        ClientSetting(
             "group.id",
             legal,
             None,
             "The group whose consumers share the partitions, and whose offsets they continue from. "
             "Required.",
         ),
-        Setting(
+        ClientSetting(
             "zookeeper.connect",
             servers,
             None,
             "The ZooKeeper of the brokers, with the same chroot path. Required.",
         ),
-        Setting(
+        ClientSetting(
             "consumer.id",
             legal,
             None,
             "Tells this consumer from others of its group. Unset: host, time and a random number.",
         ),
-        Setting(
+        ClientSetting(
             "socket.timeout.ms",
             whole,
             30_000,
@@ -88,7 +88,7 @@ SETTINGS: dict[str, Setting] = {
             1,
             INT_MAX,
         ),
-        Setting(
+        ClientSetting(
             "socket.receive.buffer.bytes",
             whole,
             64 << 10,
@@ -97,7 +97,7 @@ SETTINGS: dict[str, Setting] = {
             -1,
             INT_MAX,
         ),
-        Setting(
+        ClientSetting(
             "fetch.message.max.bytes",
             whole,
             1 << 20,
@@ -105,7 +105,7 @@ SETTINGS: dict[str, Setting] = {
             1,
             INT_MAX,
         ),
-        Setting(
+        ClientSetting(
             "num.consumer.fetchers",
             whole,
             1,
@@ -113,17 +113,17 @@ SETTINGS: dict[str, Setting] = {
             1,
             1_000,
         ),
-        Setting(
+        ClientSetting(
             "auto.commit.enable",
             flag,
             True,
             "Offsets are committed every `auto.commit.interval.ms`, before a rebalance and by "
             "`shutdown`.",
         ),
-        Setting(
+        ClientSetting(
             "auto.commit.interval.ms", whole, 60_000, "Time between these commits.", 1, _MS_MAX
         ),
-        Setting(
+        ClientSetting(
             "queued.max.message.chunks",
             whole,
             10,
@@ -132,7 +132,7 @@ SETTINGS: dict[str, Setting] = {
             1,
             INT_MAX,
         ),
-        Setting(
+        ClientSetting(
             "rebalance.max.retries",
             whole,
             4,
@@ -140,7 +140,7 @@ SETTINGS: dict[str, Setting] = {
             1,
             INT_MAX,
         ),
-        Setting(
+        ClientSetting(
             "fetch.min.bytes",
             whole,
             1,
@@ -148,7 +148,7 @@ SETTINGS: dict[str, Setting] = {
             0,
             INT_MAX,
         ),
-        Setting(
+        ClientSetting(
             "fetch.wait.max.ms",
             whole,
             100,
@@ -156,7 +156,7 @@ SETTINGS: dict[str, Setting] = {
             0,
             INT_MAX,
         ),
-        Setting(
+        ClientSetting(
             "rebalance.backoff.ms",
             whole,
             None,
@@ -164,7 +164,7 @@ SETTINGS: dict[str, Setting] = {
             0,
             _MS_MAX,
         ),
-        Setting(
+        ClientSetting(
             "refresh.leader.backoff.ms",
             whole,
             200,
@@ -173,7 +173,7 @@ SETTINGS: dict[str, Setting] = {
             0,
             _MS_MAX,
         ),
-        Setting(
+        ClientSetting(
             "auto.offset.reset",
             reset,
             LARGEST,
@@ -181,7 +181,7 @@ SETTINGS: dict[str, Setting] = {
             "the `smallest` or the `largest` offset (`earliest`, `latest`). With any other word, "
             "such as `none`, the stream raises `NoInitialOffset` or `OffsetOutOfRange`.",
         ),
-        Setting(
+        ClientSetting(
             "consumer.timeout.ms",
             whole,
             -1,
@@ -189,13 +189,13 @@ SETTINGS: dict[str, Setting] = {
             -1,
             _MS_MAX,
         ),
-        Setting(
+        ClientSetting(
             "exclude.internal.topics",
             flag,
             True,
             "Filters do not select topics that Kafka keeps for itself.",
         ),
-        Setting(
+        ClientSetting(
             "partition.assignment.strategy",
             text,
             RANGE,
@@ -204,13 +204,13 @@ SETTINGS: dict[str, Setting] = {
             "streams for each of them. All must have the same strategy.",
             one_of=(RANGE, ROUNDROBIN),
         ),
-        Setting(
+        ClientSetting(
             "client.id",
             legal,
             None,
             "Name of this consumer in brokers' logs, quotas and metrics. Unset: `group.id`.",
         ),
-        Setting(
+        ClientSetting(
             "zookeeper.session.timeout.ms",
             whole,
             6_000,
@@ -219,7 +219,7 @@ SETTINGS: dict[str, Setting] = {
             1,
             INT_MAX,
         ),
-        Setting(
+        ClientSetting(
             "zookeeper.connection.timeout.ms",
             whole,
             6_000,
@@ -227,7 +227,7 @@ SETTINGS: dict[str, Setting] = {
             1,
             INT_MAX,
         ),
-        Setting(
+        ClientSetting(
             "zookeeper.sync.time.ms",
             whole,
             2_000,
@@ -236,14 +236,14 @@ SETTINGS: dict[str, Setting] = {
             0,
             _MS_MAX,
         ),
-        Setting(
+        ClientSetting(
             "offsets.storage",
             text,
             ZOOKEEPER,
             "Where offsets are committed: in `zookeeper`, or by the brokers (`kafka`).",
             one_of=(ZOOKEEPER, KAFKA),
         ),
-        Setting(
+        ClientSetting(
             "offsets.channel.backoff.ms",
             whole,
             1_000,
@@ -251,7 +251,7 @@ SETTINGS: dict[str, Setting] = {
             0,
             _MS_MAX,
         ),
-        Setting(
+        ClientSetting(
             "offsets.channel.socket.timeout.ms",
             whole,
             10_000,
@@ -260,7 +260,7 @@ SETTINGS: dict[str, Setting] = {
             1,
             INT_MAX,
         ),
-        Setting(
+        ClientSetting(
             "offsets.commit.max.retries",
             whole,
             5,
@@ -270,7 +270,7 @@ SETTINGS: dict[str, Setting] = {
             0,
             INT_MAX,
         ),
-        Setting(
+        ClientSetting(
             "dual.commit.enabled",
             flag,
             True,
@@ -288,7 +288,7 @@ class ConsumerConfig:
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None, **settings: Any) -> None:
-        found = Settings(SETTINGS, config, settings)
+        found = ClientSettings(SETTINGS, config, settings)
         for name in ("group.id", "zookeeper.connect"):
             if found[name] is None:
                 raise SettingRefused(name, "it is required")

@@ -18,7 +18,7 @@ from kbroker.client.batches.produce import BatchProducer
 from kbroker.client.batches.topic_reader import TopicReader
 from kbroker.client.consumer.consumer_settings import SETTINGS as CONSUMER_SETTINGS
 from kbroker.client.producer.producer_settings import SETTINGS as PRODUCER_SETTINGS
-from kbroker.client.settings.client_settings import Setting
+from kbroker.client.settings.client_settings import ClientSetting
 from kbroker.legacy import (
     AsyncProducer,
     OffsetChannel,
@@ -48,7 +48,7 @@ CLASSES: tuple[type, ...] = (
     OffsetChannel,
     ConsumerConnector,
 )
-SETTINGS: dict[str, Mapping[str, Setting]] = {
+SETTINGS: dict[str, Mapping[str, ClientSetting]] = {
     "KafkaProducer": PRODUCER_SETTINGS,
     "KafkaConsumer": CONSUMER_SETTINGS,
     "KafkaAdminClient": ADMIN_SETTINGS,

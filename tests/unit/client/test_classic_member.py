@@ -10,16 +10,16 @@ from kbroker.client.connections.metadata import Partition, Topic
 from kbroker.client.consumer.assignors import assignors_of
 from kbroker.client.consumer.classic_member import (
     ClassicMember,
+    ClassicState,
     Complete,
     Fatal,
     Prepare,
-    State,
 )
 from kbroker.client.consumer.consumer_settings import consumer_settings
-from kbroker.client.consumer.member_thread import Ask, End, Interrupted, LookUp, Wait
+from kbroker.client.consumer.member_thread import Ask, End, Interrupted, LookUp, WaitUntil
 from kbroker.client.consumer.subscriptions import (
     Assignment,
-    Subscription,
+    MemberSubscription,
     decode_assignment,
     decode_subscription,
     encode_assignment,
@@ -47,7 +47,7 @@ class Script:
     def asks(self, kind: type) -> Any:
         """The request that the member sends now."""
         action = self.member.next(self.now)
-        if isinstance(action, Wait) and action.until <= self.now:
+        if isinstance(action, WaitUntil) and action.until <= self.now:
             action = self.member.next(self.now)
         assert isinstance(action, Ask), action
         assert isinstance(action.request, kind), action.request
@@ -55,7 +55,7 @@ class Script:
 
     def waits(self) -> float:
         action = self.member.next(self.now)
-        assert isinstance(action, Wait), action
+        assert isinstance(action, WaitUntil), action
         return action.until
 
     def answer(self, response: Any) -> None:
@@ -98,7 +98,7 @@ def stable(**settings: Any) -> Script:
     script.synced(("t", 0))
     assert script.event() == Complete((("t", 0),))
     script.member.completed([("t", 0)], False)
-    assert script.member.state is State.STABLE
+    assert script.member.state is ClassicState.STABLE
     return script
 
 
@@ -128,7 +128,7 @@ def test_a_leader_assigns_for_all_members():
     script.asks(JoinGroupRequest)
     rows = [
         JoinGroupResponse.JoinGroupResponseMember(
-            member_id=name, metadata=encode_subscription(Subscription((topic,)))
+            member_id=name, metadata=encode_subscription(MemberSubscription((topic,)))
         )
         for name, topic in (("me", "t"), ("other", "u"))
     ]
@@ -164,7 +164,7 @@ def test_a_leader_assigns_by_racks_and_notices_when_they_change(rack):
     script.asks(JoinGroupRequest)
     rows = [
         JoinGroupResponse.JoinGroupResponseMember(
-            member_id=name, metadata=encode_subscription(Subscription(("t",), rack=near))
+            member_id=name, metadata=encode_subscription(MemberSubscription(("t",), rack=near))
         )
         for name, near in (("me", rack or None), ("other", "y"))
     ]

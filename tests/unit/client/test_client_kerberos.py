@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.client.connections.kerberos import Kerberos, kerberos_settings
+from kbroker.client.connections.kerberos import KerberosInitiator, kerberos_settings
 from kbroker.client.connections.security import Security
 from kbroker.client.errors import SettingRefused
-from kbroker.security.sasl.kerberos import Kerberos as Server
+from kbroker.security.sasl.kerberos import KerberosInitiator as Server
 from kbroker.security.sasl.kerberos_library import KerberosError
 from kbroker.security.sasl.kerberos_names import PrincipalRules
 from kbroker.wire.sasl import ExchangeFailed, NothingToShow
@@ -54,7 +54,7 @@ class Theirs(Ours):
 
 
 def test_client_and_broker_understand_each_other() -> None:
-    client = Kerberos(Ours)
+    client = KerberosInitiator(Ours)
     server = Server(Theirs(), PrincipalRules("R", ["DEFAULT"]).user)
     token = client.evaluate(None)
     step = server.resume(server.evaluate(token).run())
@@ -71,7 +71,7 @@ def test_client_and_broker_understand_each_other() -> None:
                 [b"AP-REP", b"wrapped:\x01"], [b""]],
 )  # fmt: skip
 def test_answer_that_is_none_ends_the_exchange(answers: list[bytes]) -> None:
-    client = Kerberos(Ours)
+    client = KerberosInitiator(Ours)
     client.evaluate(None)
     with pytest.raises(ExchangeFailed):
         for answer in answers:
@@ -84,7 +84,7 @@ def test_client_without_a_ticket_has_nothing_to_show() -> None:
             raise KerberosError("No Kerberos credentials available")
 
     with pytest.raises(NothingToShow, match="No Kerberos credentials"):
-        Kerberos(Nothing).evaluate(None)
+        KerberosInitiator(Nothing).evaluate(None)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 
 from kbroker.client.errors import SettingRefused
 from kbroker.client.settings.client_settings import (
-    Setting,
-    Settings,
+    ClientSetting,
+    ClientSettings,
     flag,
     listed,
     plugged,
@@ -21,17 +21,17 @@ pytestmark = pytest.mark.unit
 ROWS = {
     row.name: row
     for row in (
-        Setting("a.number", whole, 5, "", 0, 10),
-        Setting("a.flag", flag, True, ""),
-        Setting("a.word", text, "one", "", one_of=("one", "two")),
-        Setting("a.list", listed, (), ""),
-        Setting("old.thing", whole, 1, "", no_effect="there is no such thing"),
+        ClientSetting("a.number", whole, 5, "", 0, 10),
+        ClientSetting("a.flag", flag, True, ""),
+        ClientSetting("a.word", text, "one", "", one_of=("one", "two")),
+        ClientSetting("a.list", listed, (), ""),
+        ClientSetting("old.thing", whole, 1, "", no_effect="there is no such thing"),
     )
 }
 
 
 def settings(config=None, **keywords):
-    return Settings(ROWS, config, keywords)
+    return ClientSettings(ROWS, config, keywords)
 
 
 def test_names_may_be_dotted_or_python_s():

@@ -16,7 +16,7 @@ from kbroker.client.consumer.assignors import (
 )
 from kbroker.client.consumer.subscriptions import (
     Assignment,
-    Subscription,
+    MemberSubscription,
     decode_assignment,
     decode_generation,
     decode_sticky,
@@ -30,8 +30,8 @@ from kbroker.client.consumer.subscriptions import (
 pytestmark = pytest.mark.unit
 
 
-def members(**topics: str) -> dict[str, Subscription]:
-    return {name: Subscription(tuple(given.split())) for name, given in topics.items()}
+def members(**topics: str) -> dict[str, MemberSubscription]:
+    return {name: MemberSubscription(tuple(given.split())) for name, given in topics.items()}
 
 
 def numbers(assigned) -> dict[str, str]:
@@ -63,9 +63,9 @@ def test_static_members_come_first_and_in_the_order_of_their_ids():
     found = RangeAssignor().assign(
         {"a": 3},
         {
-            "x": Subscription(("a",), instance="2"),
-            "y": Subscription(("a",), instance="1"),
-            "a": Subscription(("a",)),
+            "x": MemberSubscription(("a",), instance="2"),
+            "y": MemberSubscription(("a",), instance="1"),
+            "a": MemberSubscription(("a",)),
         },
     )
     assert numbers(found) == {"y": "a0", "x": "a1", "a": "a2"}
@@ -90,7 +90,7 @@ def test_sticky_assignments_are_balanced_and_partitions_stay(name, seed):
             data = encode_sticky(had, generation) if name == "sticky" else None
             if name != "sticky":
                 data = encode_generation(generation)
-            told[member] = Subscription(wanted, data, had, generation)
+            told[member] = MemberSubscription(wanted, data, had, generation)
         found = assignor.assign(counts, told)
 
         everything = [key for keys in found.values() for key in keys]
@@ -133,8 +133,8 @@ def test_sticky_assignments_are_balanced_and_partitions_stay(name, seed):
 
 def test_of_two_claims_the_later_generation_counts():
     told = {
-        "old": Subscription(("a",), encode_sticky([("a", 0), ("a", 1)], 3)),
-        "new": Subscription(("a",), encode_sticky([("a", 0)], 4)),
+        "old": MemberSubscription(("a",), encode_sticky([("a", 0), ("a", 1)], 3)),
+        "new": MemberSubscription(("a",), encode_sticky([("a", 0)], 4)),
     }
     found = StickyAssignor().assign({"a": 2}, told)
     assert found == {"old": [("a", 1)], "new": [("a", 0)]}
@@ -152,11 +152,11 @@ def test_a_member_tells_what_it_was_assigned():
 
 def test_bytes_are_javas():
     # ConsumerProtocol.serializeSubscription of version 3, and StickyAssignor's user data.
-    told = Subscription(("b", "a"), b"\1", (("a", 2), ("a", 1)), 6, "r")
+    told = MemberSubscription(("b", "a"), b"\1", (("a", 2), ("a", 1)), 6, "r")
     assert encode_subscription(told).hex() == (
         "00030000000200016100016200000001010000000100016100000002000000010000000200000006000172"
     )
-    assert decode_subscription(encode_subscription(told), "i") == Subscription(
+    assert decode_subscription(encode_subscription(told), "i") == MemberSubscription(
         ("a", "b"), b"\1", (("a", 1), ("a", 2)), 6, "r", "i"
     )
     given = Assignment((("t", 0), ("t", 4)))
@@ -168,9 +168,9 @@ def test_bytes_are_javas():
 
 def test_older_and_newer_versions_are_read():
     assert decode_subscription(bytes.fromhex("000000000001000161ffffffff")) == (
-        Subscription(("a",))
+        MemberSubscription(("a",))
     )
-    newer = b"\0\x09" + encode_subscription(Subscription(("a",)))[2:] + b"more"
+    newer = b"\0\x09" + encode_subscription(MemberSubscription(("a",)))[2:] + b"more"
     assert decode_subscription(newer).topics == ("a",)
     assert decode_assignment(b"") == Assignment(())
     assert decode_sticky(bytes.fromhex("00000000")) == ((), -1)

@@ -11,7 +11,7 @@ from support.consumer_scene import KEY, Scene, batch, values
 from kbroker._ext.arrow.arrow_reader import ArrowReader
 from kbroker._ext.client.record_reader import RecordReader
 from kbroker.client.connections.cluster import Cluster
-from kbroker.client.consumer.commits import Commits, Identity
+from kbroker.client.consumer.commits import CommittingMember, ConsumerCommits
 from kbroker.client.consumer.lanes import Inbox, Lane
 from kbroker.client.consumer.partitions import OffsetAndMetadata
 from kbroker.client.errors import CommitFailed, RejectedError, Timeout
@@ -164,21 +164,21 @@ class Committer:
         self.epoch = 4
         self.kept = True
 
-    def identity(self) -> Identity:
-        return Identity(self.epoch, "m", None)
+    def identity(self) -> CommittingMember:
+        return CommittingMember(self.epoch, "m", None)
 
-    def renewed(self, was: Identity, keys: object) -> Identity | None:
+    def renewed(self, was: CommittingMember, keys: object) -> CommittingMember | None:
         return self.identity() if self.kept else None
 
 
 @pytest.fixture
-def committing(scene: Scene) -> Iterator[tuple[Commits, Committer, Inbox, threading.Event]]:
+def committing(scene: Scene) -> Iterator[tuple[ConsumerCommits, Committer, Inbox, threading.Event]]:
     """Commits that wait for the event."""
     inbox, held = Inbox(), threading.Event()
     lane = Lane("test", Cluster(scene.brokers[0].bootstrap), inbox)
     lane.run(lambda cluster, seconds: held.wait(20), "a call before", 20.0)
     committer = Committer()
-    yield Commits("g", lane, committer), committer, inbox, held
+    yield ConsumerCommits("g", lane, committer), committer, inbox, held
     held.set()
     lane.close(5.0)
     inbox.close()

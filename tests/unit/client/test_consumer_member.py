@@ -8,9 +8,9 @@ import pytest
 
 from kbroker.client.connections.metadata import Partition, Topic
 from kbroker.client.consumer.classic_member import Complete, Fatal, Prepare
-from kbroker.client.consumer.consumer_member import ConsumerMember, State
+from kbroker.client.consumer.consumer_member import ConsumerMember, ConsumerProtocolState
 from kbroker.client.consumer.consumer_settings import consumer_settings
-from kbroker.client.consumer.member_thread import Ask, End, LookUp, Wait
+from kbroker.client.consumer.member_thread import Ask, End, LookUp, WaitUntil
 from kbroker.client.errors import CommitFailed, ConnectionLost
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
@@ -54,7 +54,7 @@ class Script:
 
     def waits(self) -> float:
         action = self.member.next(self.now)
-        assert isinstance(action, Wait), action
+        assert isinstance(action, WaitUntil), action
         return action.until
 
     def moved(self) -> Complete:
@@ -208,7 +208,7 @@ def test_without_polls_a_member_leaves():
     request = script.beats()
     assert request.member_epoch == -1
     script.answer(epoch=-1)
-    assert script.member.state is State.FENCED
+    assert script.member.state is ConsumerProtocolState.FENCED
     script.member.polled(script.now)
     assert script.member.event() == Prepare(True)
 

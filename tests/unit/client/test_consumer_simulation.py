@@ -17,9 +17,9 @@ from support.simulated_surroundings import SimulatedSurroundings
 
 from kbroker.client.consumer.consumer_settings import consumer_settings
 from kbroker.client.consumer.core import Core
-from kbroker.client.consumer.lanes import Call
-from kbroker.client.consumer.partitions import PartitionState
-from kbroker.client.consumer.positions import EpochEnd
+from kbroker.client.consumer.lanes import LaneCall
+from kbroker.client.consumer.partitions import ReadPartition
+from kbroker.client.consumer.positions import LeaderEpochEnd
 
 pytestmark = pytest.mark.unit
 
@@ -60,19 +60,19 @@ def test_the_end_of_an_epoch_is_dropped_after_a_seek_even_to_the_same_offset():
     """Position, epoch and leader are the same, and only the version tells the answers apart."""
     core, asked, key = lone_core(), Asked(), ("a", 0)
     core.positions._lanes = asked
-    part = core.fetcher.parts[key] = PartitionState(key, 1)
+    part = core.fetcher.parts[key] = ReadPartition(key, 1)
     part.leader, part.leader_epoch = 0, 1
     for _ in range(2):
         part.seek(5, 0)
         core.positions.missing = True
         core.positions.update(1000.0)
 
-    asked.answers[0]({key: EpochEnd(0, 3)}, None)
+    asked.answers[0]({key: LeaderEpochEnd(0, 3)}, None)
     core.positions.update(1000.0)
 
     assert (part.position, part.in_lookup, part.validating) == (5, True, True)
     assert len(asked.answers) == 2
-    asked.answers[1]({key: EpochEnd(0, 5)}, None)
+    asked.answers[1]({key: LeaderEpochEnd(0, 5)}, None)
     assert (part.position, part.validating) == (5, False)
 
 
@@ -85,6 +85,6 @@ def test_a_commit_that_is_on_its_way_is_waited_for_without_polling():
     now = core._commit_at + 1
     assert core._due_in(now) < 0.01
 
-    core._committing = Call()
+    core._committing = LaneCall()
 
     assert core._due_in(now) > 1

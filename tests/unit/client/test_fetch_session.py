@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.client.consumer.fetch_session import FetchSession, Wanted
+from kbroker.client.consumer.fetch_session import FetchSession, RequestedPartition
 
 pytestmark = pytest.mark.unit
 
@@ -12,7 +12,9 @@ ID, OTHER = bytes(15) + b"\1", bytes(15) + b"\2"
 
 
 def wanted(*offsets: int, topic_id: bytes = ID) -> dict:
-    return {("t", n): Wanted(topic_id, offset, 5, 100) for n, offset in enumerate(offsets)}
+    return {
+        ("t", n): RequestedPartition(topic_id, offset, 5, 100) for n, offset in enumerate(offsets)
+    }
 
 
 def rows(fields: dict, name: str = "topics") -> list:

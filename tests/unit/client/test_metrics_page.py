@@ -17,8 +17,8 @@ from support.fake_broker import FakeBroker
 from kbroker.client import KafkaConsumer, KafkaProducer
 from kbroker.client.aio import AsyncKafkaProducer
 from kbroker.client.errors import SettingRefused
-from kbroker.client.monitoring.client_metrics import Group
-from kbroker.client.monitoring.metrics_page import Told, metrics_text, samples
+from kbroker.client.monitoring.client_metrics import MetricGroup
+from kbroker.client.monitoring.metrics_page import ShownClient, metrics_text, samples
 from kbroker.exposition.server import CONNECTIONS_MAX
 from kbroker.testing import wait_until
 
@@ -103,11 +103,11 @@ def test_producer_is_told_in_the_text_of_prometheus(broker: FakeBroker) -> None:
 
 def test_each_metric_has_one_head_however_many_clients_and_topics_have_it() -> None:
     rows = [
-        Group("producer-topic-metrics", (("topic", topic),), {"byte-total": 1.0})
+        MetricGroup("producer-topic-metrics", (("topic", topic),), {"byte-total": 1.0})
         for topic in ("a", "b")
     ]
     text = "".join(
-        metrics_text(samples([Told("kafka.producer", name, lambda: rows) for name in "xy"]))
+        metrics_text(samples([ShownClient("kafka.producer", name, lambda: rows) for name in "xy"]))
     )
 
     assert text.count("# TYPE kafka_producer_producer_topic_metrics_byte_total ") == 1

@@ -16,9 +16,9 @@ from support.fake_broker import FakeBroker
 from kbroker.client import KafkaConsumer, KafkaProducer
 from kbroker.client.aio import AsyncKafkaConsumer, AsyncKafkaProducer
 from kbroker.client.errors import SettingRefused
-from kbroker.client.monitoring.client_metrics import Group
+from kbroker.client.monitoring.client_metrics import MetricGroup
 from kbroker.client.monitoring.push_content import POINTS_MAX, PushContent, telemetry_name
-from kbroker.client.monitoring.push_state import NO_ID, PushState, Subscription
+from kbroker.client.monitoring.push_state import NO_ID, MetricSubscription, PushState
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.get_telemetry_subscriptions import (
@@ -33,8 +33,8 @@ from kbroker.uuids import uuid_text
 pytestmark = pytest.mark.unit
 
 ID = bytes(range(16))
-CUMULATIVE = Subscription(1, 0, 1 << 20, False, ("",))
-DELTA = Subscription(1, 0, 1 << 20, True, ("",))
+CUMULATIVE = MetricSubscription(1, 0, 1 << 20, False, ("",))
+DELTA = MetricSubscription(1, 0, 1 << 20, True, ("",))
 KEYS = [key for key in ApiKey if key < 40]
 ASKING = {int(key): key.versions for key in [*KEYS, ApiKey(71), ApiKey(72)]}
 
@@ -116,7 +116,7 @@ def test_first_push_comes_between_half_and_one_and_a_half_intervals() -> None:
 
     assert made.due_at == 15.0
     assert made.instance_id == ID
-    assert made.subscription == Subscription(7, 4, 100, True, ("a.",))
+    assert made.subscription == MetricSubscription(7, 4, 100, True, ("a.",))
     made.pushed(15.0)
     assert made.due_at == 25.0
 
@@ -203,11 +203,11 @@ def test_throttled_client_waits() -> None:
 # -- the content
 
 
-def groups(total: float = 5.0, topics: int = 1) -> list[Group]:
+def groups(total: float = 5.0, topics: int = 1) -> list[MetricGroup]:
     return [
-        Group("producer-metrics", (), {"record-send-total": total, "record-send-rate": 1.5}),
+        MetricGroup("producer-metrics", (), {"record-send-total": total, "record-send-rate": 1.5}),
         *(
-            Group("producer-topic-metrics", (("topic", f"t{n}"),), {"byte-total": total})
+            MetricGroup("producer-topic-metrics", (("topic", f"t{n}"),), {"byte-total": total})
             for n in range(topics)
         ),
     ]
@@ -283,7 +283,7 @@ def test_too_large_before_means_without_tags() -> None:
 
 def test_value_that_is_no_number_and_text_that_is_no_unicode() -> None:
     content = PushContent({"group_id": "\ud800"})
-    odd = [Group("g-metrics", (("topic", "\udfff"),), {"a": float("nan"), "b": 1.0})]
+    odd = [MetricGroup("g-metrics", (("topic", "\udfff"),), {"a": float("nan"), "b": 1.0})]
     points = content.points(odd, CUMULATIVE)
 
     assert [p.value for p in read(content.encoded(points, CUMULATIVE)).points] == [1.0]

@@ -22,7 +22,13 @@ from kbroker.client.errors import (
 from kbroker.client.mirror import stream as streams
 from kbroker.client.mirror.mirror_maker import topic_pattern
 from kbroker.client.mirror.plugins import HandlerFailed, message_handler, rebalance_listener
-from kbroker.client.mirror.stream import Counts, Plan, SendFailed, Stream, unchanged
+from kbroker.client.mirror.stream import (
+    MirrorCounts,
+    MirrorPlan,
+    MirrorStream,
+    SendFailed,
+    unchanged,
+)
 from kbroker.client.producer.records import ProducerRecord
 
 pytestmark = pytest.mark.unit
@@ -131,11 +137,11 @@ class Bench:
         monkeypatch.setattr(streams, "_GIVE_UP_S", 0.05)
         self.producer = Producer()
         settings = {"topics": re.compile("t"), "commit_s": 0.0, "handler": unchanged, **plan}
-        self.stream = Stream(
+        self.stream = MirrorStream(
             "one",
             {"bootstrap.servers": "source:9092"},
             [self.producer],  # type: ignore[list-item]
-            Plan(**settings),
+            MirrorPlan(**settings),
             lambda: None,
         )
         self.consumer: Any = self.stream._consumer
@@ -330,7 +336,7 @@ def test_lag_of_a_held_stream_is_asked_for(bench: Bench) -> None:
 
 
 def test_sum_of_counts_has_the_longest_wait() -> None:
-    total = Counts(1, 2, 3, 4, 5, 0.0).plus(Counts(1, 1, 1, 1, 1, 2.5))
+    total = MirrorCounts(1, 2, 3, 4, 5, 0.0).plus(MirrorCounts(1, 1, 1, 1, 1, 2.5))
     assert total == (2, 3, 4, 5, 6, 2.5)
 
 

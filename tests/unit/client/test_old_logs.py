@@ -9,7 +9,7 @@ import pytest
 from support.messages_of_07 import compressed, message, records_of
 
 from kbroker.legacy import old_logs
-from kbroker.legacy.old_logs import Bad, Limits, OldLog, OldLogError, partitions_in
+from kbroker.legacy.old_logs import Bad, ImportLimits, OldLog, OldLogError, partitions_in
 
 pytestmark = pytest.mark.unit
 
@@ -23,7 +23,9 @@ def segment(home: Path, base: int, data: bytes, name: str = "orders-0") -> Path:
     return path
 
 
-def read(home: Path, limits: Limits = Limits(), start: int = 0) -> tuple[list[object], list[Bad]]:
+def read(
+    home: Path, limits: ImportLimits = ImportLimits(), start: int = 0
+) -> tuple[list[object], list[Bad]]:
     (partition,) = partitions_in(str(home), 3)
     values: list[object] = []
     bad: list[Bad] = []
@@ -80,7 +82,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_read(tmp_path, monkeypatch
     segment(tmp_path, 200, message(bytes(50)) + ONE)
     monkeypatch.setattr(old_logs, "_CHUNK_BYTES", 40)
 
-    values, bad = read(tmp_path, Limits(message_bytes=40))
+    values, bad = read(tmp_path, ImportLimits(message_bytes=40))
 
     assert values == [b"one"] * 3
     assert bad == [
@@ -104,8 +106,8 @@ def test_file_that_shrinks_or_is_no_file_is_an_error(tmp_path):
     (partition,) = partitions_in(str(tmp_path), 0)
     path.write_bytes(ONE)
     with pytest.raises(OldLogError, match="has become shorter"):
-        list(OldLog(partition, Limits()).steps(0, 0))
+        list(OldLog(partition, ImportLimits()).steps(0, 0))
     path.unlink()
     os.mkfifo(path)
     with pytest.raises(OldLogError, match="not a regular file"):
-        list(OldLog(partition, Limits()).steps(0, 0))
+        list(OldLog(partition, ImportLimits()).steps(0, 0))

@@ -10,7 +10,7 @@ import pytest
 from support.scripted_produce import CLOSE, QUICK, Scripted, producer
 
 from kbroker.client.aio import AsyncKafkaProducer
-from kbroker.client.monitoring.client_metrics import Names, Samples
+from kbroker.client.monitoring.client_metrics import MetricNames, Samples
 from kbroker.errors import ErrorCode
 from kbroker.testing import wait_until
 
@@ -190,7 +190,7 @@ def test_largest_are_forgotten_with_the_sample_in_which_they_were():
         return found
 
     samples = Samples(settings, lambda: {"all": {}}, take)  # type: ignore[arg-type]
-    names = Names((), (), (("size-max", "size", 1.0),))
+    names = MetricNames((), (), (("size-max", "size", 1.0),))
     seen = []
     for size in (5, 7, 0, 0):
         largest["size"] = size

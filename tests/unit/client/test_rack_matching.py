@@ -9,7 +9,7 @@ import pytest
 from kbroker.client.consumer.assignors import ASSIGNORS
 from kbroker.client.consumer.rack_matching import Racks
 from kbroker.client.consumer.subscriptions import (
-    Subscription,
+    MemberSubscription,
     encode_generation,
     encode_sticky,
 )
@@ -19,9 +19,9 @@ pytestmark = pytest.mark.unit
 STICKY = ["sticky", "cooperative-sticky"]
 
 
-def members(**racks: str | None) -> dict[str, Subscription]:
+def members(**racks: str | None) -> dict[str, MemberSubscription]:
     """All of topics a and b."""
-    return {name: Subscription(("a", "b"), rack=rack) for name, rack in racks.items()}
+    return {name: MemberSubscription(("a", "b"), rack=rack) for name, rack in racks.items()}
 
 
 def places(**topics: str) -> dict[tuple[str, int], frozenset[str]]:
@@ -139,7 +139,7 @@ def test_balance_is_as_without_racks_and_assignments_come_to_an_end(name, seed):
         for n in range(count)
     }
     told = {
-        f"m{n}": Subscription(
+        f"m{n}": MemberSubscription(
             tuple("abcd") if same else tuple(chosen.sample("abcd", chosen.randint(1, 4))),
             rack=chosen.choice(["x", "y", "z", None]),
         )

@@ -14,10 +14,10 @@ from kbroker.legacy.zookeeper_consumer.consumer_errors import (
     ConsumerTimeout,
     RebalanceFailed,
 )
-from kbroker.legacy.zookeeper_consumer.group_session import Seen
+from kbroker.legacy.zookeeper_consumer.group_session import GroupSnapshot
 from kbroker.legacy.zookeeper_consumer.kafka_stream import KafkaStream
 from kbroker.legacy.zookeeper_consumer.rebalancer import Rebalancer
-from kbroker.legacy.zookeeper_consumer.topic_filters import Subscription, Whitelist
+from kbroker.legacy.zookeeper_consumer.topic_filters import StreamSubscription, Whitelist
 from kbroker.legacy.zookeeper_consumer.zookeeper_consumer_settings import ConsumerConfig
 from kbroker.testing import wait_until
 
@@ -47,9 +47,9 @@ class Group:
     def register(self, consumer: str, data: bytes) -> None:
         self.did.append("register")
 
-    def see(self, me: str, exclude_internal: bool) -> Seen:
+    def see(self, me: str, exclude_internal: bool) -> GroupSnapshot:
         data = {name: repr(topics).encode() for name, topics in self.members.items()}
-        return Seen(data, dict(self.brokers), dict(self.partitions), dict(self.members))
+        return GroupSnapshot(data, dict(self.brokers), dict(self.partitions), dict(self.members))
 
     def claim(self, wanted: Mapping[TopicPartition, str]) -> list[TopicPartition]:
         busy = [key for key in wanted if self.owners.get(key, wanted[key]) != wanted[key]]
@@ -120,9 +120,13 @@ def made(group: Group) -> Iterator[Callable[..., tuple[Rebalancer, KafkaStream]]
         one.close()
 
 
-def begin(made: Any, subscription: Subscription | None = None) -> tuple[Rebalancer, KafkaStream]:
+def begin(
+    made: Any, subscription: StreamSubscription | None = None
+) -> tuple[Rebalancer, KafkaStream]:
     rebalancer, stream = made
-    rebalancer.begin(subscription or Subscription({"t": 1}), [stream], lambda topic, n: stream)
+    rebalancer.begin(
+        subscription or StreamSubscription({"t": 1}), [stream], lambda topic, n: stream
+    )
     return rebalancer, stream
 
 
@@ -313,6 +317,6 @@ def test_a_filter_owns_the_transactions_topic_and_does_not_read_it(group: Group,
     """Consumers of 0.8.2 in the group count it as one of users'."""
     group.members = {ME: {"t": 1, "__transaction_state": 1}}
     group.partitions = {"t": (0,), "__transaction_state": (0,)}
-    begin(made(), Subscription({"": 1}, Whitelist(".*")))
+    begin(made(), StreamSubscription({"": 1}, Whitelist(".*")))
     assert len(group.owners) == 2
     assert [part.key for part in group.parts] == [("t", 0)]

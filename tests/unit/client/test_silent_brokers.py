@@ -18,7 +18,7 @@ from kbroker.client.admin import users as admin
 from kbroker.client.connections.cluster import GROUP, Cluster
 from kbroker.client.connections.retry import Retry
 from kbroker.client.consumer.lanes import Inbox, Lane
-from kbroker.client.consumer.member_thread import Ask, End, MemberThread, Wait
+from kbroker.client.consumer.member_thread import Ask, End, MemberThread, WaitUntil
 from kbroker.client.errors import ClientError, ConnectionLost, RejectedError, Timeout
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
@@ -293,7 +293,7 @@ class Member:
         if self.asks:
             self.asks = False
             return Ask(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 60.0)
-        return Wait(now + 60)
+        return WaitUntil(now + 60)
 
     def take(self, response: Any, now: float) -> None:
         self.responses += 1

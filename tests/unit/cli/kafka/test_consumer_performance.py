@@ -7,7 +7,7 @@ import pytest
 from kbroker.cli.kafka.consumer_performance import OPTIONS, _settings
 from kbroker.cli.kafka.options import Given
 from kbroker.client.consumer.consumer_settings import SETTINGS
-from kbroker.client.settings.client_settings import Settings
+from kbroker.client.settings.client_settings import ClientSettings
 
 pytestmark = pytest.mark.unit
 
@@ -16,8 +16,8 @@ def test_only_what_is_asked_for_may_be_without_effect():
     """Of such a setting the consumer warns."""
     words = ("--bootstrap-server", "h:1", "--topic", "t", "--num-records", "1")
 
-    def found(*more: str) -> Settings:
-        return Settings(SETTINGS, _settings(Given(OPTIONS, (*words, *more))), {})
+    def found(*more: str) -> ClientSettings:
+        return ClientSettings(SETTINGS, _settings(Given(OPTIONS, (*words, *more))), {})
 
     assert [*found().without_effect(SETTINGS)] == []
     assert found("--socket-buffer-size", "7")["receive.buffer.bytes"] == 7

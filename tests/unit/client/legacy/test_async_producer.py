@@ -17,7 +17,7 @@ from kbroker.legacy import (
     ProducerClosed,
     QueueFull,
 )
-from kbroker.legacy.async_producer import EventQueue
+from kbroker.legacy.async_producer import MessageQueue
 from kbroker.legacy.old_producer import Producer
 from kbroker.legacy.producer_config import ProducerConfig
 from kbroker.testing import wait_until
@@ -142,7 +142,7 @@ def test_closed_producer_takes_no_messages():
 
 
 def test_waiting_sender_is_told_that_the_producer_was_closed():
-    queue = EventQueue(1)
+    queue = MessageQueue(1)
     assert queue.put(KeyedMessage("t", 1), 0)
     ended: list[BaseException] = []
 

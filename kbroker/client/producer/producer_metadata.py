@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable
 
 from kbroker._ext.client.appender import Appender
 from kbroker.client.connections.cluster import Cluster
-from kbroker.client.connections.metadata import Metadata, MetadataView, Topic
+from kbroker.client.connections.metadata import ClusterMetadata, MetadataView, Topic
 from kbroker.client.errors import ClientClosed, ClientError, Timeout, as_error
 from kbroker.errors import ErrorCode
 
 _NO_LEADER = -1
 
 
-class TopicMetadata(MetadataView):
+class ProducerMetadata(MetadataView):
     """One refresh at a time, in a thread of its own, which alone uses the cluster meanwhile.
 
     done: called after each refresh, in that thread; with whether a broker has responded.
@@ -108,7 +108,7 @@ class TopicMetadata(MetadataView):
             self._ended(names, response, None)
 
     def _ended(
-        self, names: list[str], response: Metadata | None, error: BaseException | None
+        self, names: list[str], response: ClusterMetadata | None, error: BaseException | None
     ) -> None:
         try:
             if response is not None:
@@ -130,12 +130,12 @@ class TopicMetadata(MetadataView):
             self._changed.notify_all()
         self._done(heard)
 
-    def _ask(self, names: Iterable[str]) -> Metadata:
+    def _ask(self, names: Iterable[str]) -> ClusterMetadata:
         retry = self._cluster.retry("metadata", self._cluster.request_timeout)
         retry.attempts = self.failures
         return self._cluster.ask_metadata(names, retry, create=True)
 
-    def _enter(self, response: Metadata | None) -> None:
+    def _enter(self, response: ClusterMetadata | None) -> None:
         """Let the records of a response's topics go where it says."""
         if response is None:
             return
