@@ -31,8 +31,8 @@ WAITING = ("spark/", "fault/", "interop/", "integration/")
 COMPUTING = (
     "unit/replication/test_replicated_simulation.py",
     "unit/hosting/test_cluster_simulation.py",
-    "unit/client/test_consumer_simulation.py",
-    "unit/client/test_producer_simulation.py",
+    "unit/client/consumer/test_consumer_simulation.py",
+    "unit/client/producer/test_producer_simulation.py",
     "property/",
     "",
 )

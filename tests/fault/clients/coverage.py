@@ -176,7 +176,7 @@ NOT_MET: dict[str, dict[str, str]] = {
     "Producer": {},
     "SyncProducer": dict.fromkeys(
         ("send", "close"),
-        "one connection to one broker: tests/unit/client/legacy/test_sync_producer.py",
+        "one connection to one broker: tests/integration/test_legacy_clients_broker.py",
     ),
     "AsyncProducer": dict.fromkeys(("enqueue", "send", "close"), "what Producer is with a queue"),
     "SimpleConsumer": {

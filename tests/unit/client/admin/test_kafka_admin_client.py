@@ -23,7 +23,7 @@ from kbroker.errors import ErrorCode
 
 pytestmark = pytest.mark.unit
 
-DOCS = Path(__file__).parents[3] / "docs" / "clients.md"
+DOCS = Path(__file__).parents[4] / "docs" / "clients.md"
 
 
 def public(kind: type) -> list[str]:

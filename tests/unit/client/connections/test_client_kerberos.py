@@ -7,7 +7,7 @@ import pytest
 from kbroker.client.connections.kerberos import KerberosInitiator, kerberos_settings
 from kbroker.client.connections.security import Security
 from kbroker.client.errors import SettingRefused
-from kbroker.security.sasl.kerberos import KerberosInitiator as Server
+from kbroker.security.sasl.kerberos import Kerberos as Server
 from kbroker.security.sasl.kerberos_library import KerberosError
 from kbroker.security.sasl.kerberos_names import PrincipalRules
 from kbroker.wire.sasl import ExchangeFailed, NothingToShow

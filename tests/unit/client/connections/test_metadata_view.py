@@ -1,0 +1,130 @@
+"""What a producer and a consumer remember of Metadata responses, and when they may ask again."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kbroker.client.connections.metadata import MetadataView, read_metadata
+from kbroker.errors import ErrorCode
+
+pytestmark = pytest.mark.unit
+
+
+def partition(number: int, leader: int = 1, epoch: int = 0, replicas: tuple[int, ...] = ()) -> Any:
+    return SimpleNamespace(
+        partition_index=number,
+        leader_id=leader,
+        leader_epoch=epoch,
+        replica_nodes=list(replicas),
+        isr_nodes=list(replicas[:1]),
+    )
+
+
+def response(
+    *topics: tuple[str, int, list[Any]], racks: dict[int, str | None] | None = None
+) -> Any:
+    brokers = [
+        SimpleNamespace(node_id=node, host=f"b{node}", port=9092, rack=rack)
+        for node, rack in (racks or {1: None}).items()
+    ]
+    rows = [
+        SimpleNamespace(
+            name=name, error_code=code, topic_id=bytes(16), is_internal=False, partitions=parts
+        )
+        for name, code, parts in topics
+    ]
+    return read_metadata(SimpleNamespace(brokers=brokers, topics=rows))
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def view(clock: Clock) -> MetadataView:
+    return MetadataView(clock, backoff_s=0.1, backoff_max_s=0.5)
+
+
+def test_partitions_are_sorted_with_the_racks_of_their_replicas():
+    parts = [partition(1, -1, 4, (2, 3)), partition(0, 1, 3, (1, 2))]
+
+    read = response(("t", 0, parts), racks={1: "x", 2: "y", 3: None})
+
+    topic = read.topics["t"]
+    assert list(topic.partitions) == [0, 1]
+    assert topic.partitions[0] == (1, 3, (1, 2), (1,), frozenset({"x", "y"}))
+    assert topic.partitions[1] == (None, 4, (2, 3), (2,), frozenset({"y"}))
+    assert read.brokers[2] == ("b2", 9092, "y")
+
+
+def test_topic_without_a_leader_for_a_moment_is_no_error():
+    read = response(
+        ("new", ErrorCode.LEADER_NOT_AVAILABLE, []),
+        ("none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []),
+    )
+
+    assert list(read.topics) == ["new"]
+    assert read.errors == {"none": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+def test_topics_that_were_not_asked_for_stay_and_deleted_ones_go(view: MetadataView):
+    view.take(response(("a", 0, [partition(0)]), ("b", 0, [partition(0)])))
+    view.take(response(("b", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])))
+
+    assert list(view.topics) == ["a"]
+    assert view.errors["b"].code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    view.take(response(("b", 0, [partition(0)])))
+
+    assert sorted(view.topics) == ["a", "b"]
+    assert view.errors == {}
+
+
+def test_pauses_double_until_a_broker_responds(view: MetadataView, clock: Clock):
+    pauses = []
+    for _ in range(5):
+        view.fail(OSError("silent"))
+        pauses.append(round(view.next_at - clock.now, 3))
+
+    assert pauses == [0.1, 0.2, 0.4, 0.5, 0.5]
+    assert str(view.trouble) == "silent"
+    assert view.heard_at is None
+
+    clock.now += 7.0
+    view.take(response())
+
+    assert (view.failures, view.trouble, view.heard_at) == (0, None, 107.0)
+    assert view.next_at == pytest.approx(107.1)
+
+
+def test_subscribers_hear_of_each_request_in_their_order_when_all_is_known(view: MetadataView):
+    heard: list[Any] = []
+    view.subscribe(lambda read: heard.append(("first", read and list(view.topics))))
+    view.subscribe(lambda read: heard.append(("second", read and list(view.topics))))
+
+    view.take(response(("t", 0, [partition(0)])))
+    view.fail(OSError("silent"))
+
+    assert heard == [("first", ["t"]), ("second", ["t"]), ("first", None), ("second", None)]
+
+
+def test_leader_that_another_response_told_is_known(view: MetadataView):
+    view.take(response(("t", 0, [partition(0, 1, 3)])))
+
+    view.lead(("t", 0), 2, 4)
+    view.lead(("t", 9), 2, 4)
+    view.lead(("none", 0), 2, 4)
+
+    assert view.topics["t"].partitions[0][:2] == (2, 4)
+    assert list(view.topics["t"].partitions) == [0]
