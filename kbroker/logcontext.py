@@ -226,6 +226,50 @@ def together() -> Iterator[None]:
             handler.write_kept()
 
 
+# More lines of one kind than this become one, with as many of them as a sample.
+EACH_MAX, SAMPLE = 10, 3
+SAMPLE_CHARS = 600
+
+
+class ManyLines:
+    """Lines of which there may be one for each of thousands of partitions: more than EACH_MAX of a
+    kind become one line with their count and a sample, and each of them is logged at DEBUG.
+    """
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        self._kinds: dict[tuple[int, str], list[tuple[object, ...]]] = {}
+
+    def say(self, level: int, text: str, *values: object) -> None:
+        """As ``Logger.log``. Lines of one level and text are of one kind."""
+        self._kinds.setdefault((level, text), []).append(values)
+
+    def write(self) -> None:
+        """Log what was said."""
+        kinds, self._kinds = self._kinds, {}
+        for (level, text), all_values in kinds.items():
+            is_many = len(all_values) > EACH_MAX
+            if is_many:
+                sample = "; ".join(text % values for values in all_values[:SAMPLE])
+                self._logger.log(
+                    level, "%d changes like these (each at DEBUG): %s", len(all_values),
+                    shown(sample, SAMPLE_CHARS),
+                )  # fmt: skip
+            for values in all_values:
+                self._logger.log(logging.DEBUG if is_many else level, text, *values)
+
+
+@contextmanager
+def many_lines(logger: logging.Logger) -> Iterator[ManyLines]:
+    """The lines of one change. Not for what waits: see ``together``."""
+    lines = ManyLines(logger)
+    with together():
+        try:
+            yield lines
+        finally:
+            lines.write()
+
+
 def setup(process: str, debug_areas: tuple[str, ...] = (), level: int = logging.INFO) -> None:
     """Send log lines to stderr.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import json
 import logging
 from collections.abc import Mapping
@@ -29,7 +28,7 @@ from kbroker.console import openapi
 from kbroker.console.local_broker import LocalBroker
 from kbroker.console.operation import Asked, Operation
 from kbroker.console.operations import OPERATIONS
-from kbroker.console.problems import BadRequest, Problem, problem_of
+from kbroker.console.problems import MEDIA_TYPE, BadRequest, Problem, problem_of
 from kbroker.console.sessions import Login, Sessions
 from kbroker.exposition.own_hosts import is_own_host, refusal
 
@@ -66,6 +65,10 @@ _HEADERS = (
     # The exporter reads the head of each request, so that one port serves metrics and console.
     (b"connection", b"close"),
 )
+
+
+class _Problem(JSONResponse):
+    media_type = MEDIA_TYPE
 
 
 class Console:
@@ -154,7 +157,7 @@ def login_of(request: Request) -> Login | None:
     scheme, _, text = given.partition(" ")
     try:
         user, colon, password = base64.b64decode(text, validate=True).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # no base64, or no UTF-8
         user, colon, password = "", "", ""
     usable = colon and user and password and "\0" not in user + password
     if scheme.lower() != "basic" or not usable:
@@ -201,7 +204,7 @@ def _problem(request: Request, error: Exception) -> Response:
     headers = None
     if error.status == 401:
         headers = {"WWW-Authenticate": 'Basic realm="kbroker", charset="UTF-8"'}
-    return JSONResponse(error.document, error.status, headers)
+    return _Problem(error.document, error.status, headers)
 
 
 def _client_error(request: Request, error: Exception) -> Response:
@@ -221,14 +224,12 @@ def _http_error(request: Request, error: Exception) -> Response:
         {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}.get(error.status_code, "HTTP_ERROR"),
         texts.get(error.status_code, error.detail),
     )
-    return JSONResponse(problem.document, problem.status, error.headers)
+    return _Problem(problem.document, problem.status, error.headers)
 
 
 def _unexpected(request: Request, error: Exception) -> Response:
     logger.error("console: cannot answer %s", request.url.path, exc_info=error)
-    return JSONResponse(
-        Problem(500, "UNKNOWN_SERVER_ERROR", "see the log of the broker").document, 500
-    )
+    return _Problem(Problem(500, "UNKNOWN_SERVER_ERROR", "see the log of the broker").document, 500)
 
 
 class _Guarded:
@@ -253,7 +254,7 @@ class _Guarded:
             await self._app(scope, receive, send_guarded)
             return
         document = Problem(403, "FOREIGN_REQUEST", reason).document
-        await JSONResponse(document, 403)(scope, receive, send_guarded)
+        await _Problem(document, 403)(scope, receive, send_guarded)
 
     def _suspicion(self, scope: Scope) -> str | None:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
+
+# By what is measured, and of what: a point for each time, None without a figure.
+Series = Mapping[tuple[str, str], list[float | None]]
 
 
 class Door(NamedTuple):
@@ -22,7 +25,9 @@ class Door(NamedTuple):
 class LocalBroker(NamedTuple):
     """doors: in the order in which they are tried. processes: their state, as ``/health`` has it.
     hosts: names, besides addresses and localhost, by which this console is called. read_only: it
-    changes nothing. lags: of a group: times in ms, and by topic its lag at each, -1 if unknown.
+    changes nothing. history: of HOUR or DAY, and what is measured: seconds of a step, times in ms,
+    series, and how many there are besides. lags: of a group: times in ms, and by topic its lag at
+    each, -1 if unknown.
     """
 
     broker_id: int
@@ -33,3 +38,4 @@ class LocalBroker(NamedTuple):
     hosts: frozenset[str]
     read_only: bool
     lags: Callable[[str], tuple[list[int], dict[str, list[int]]]]
+    history: Callable[[str, Iterable[str]], tuple[int, list[int], Series, int]]

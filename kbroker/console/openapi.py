@@ -18,6 +18,7 @@ from kbroker.console.operation import (
     Operation,
     Parameter,
 )
+from kbroker.console.problems import MEDIA_TYPE
 
 _STATUSES = {
     "400": "Something in the request is not allowed; the message says what is",
@@ -47,14 +48,14 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
             "schemas": {
                 "Problem": {
                     "type": "object",
+                    "description": "Problem details (RFC 9457)",
+                    "required": ["type", "title", "status", "detail", "code"],
                     "properties": {
-                        "error": {
-                            "type": "object",
-                            "properties": {
-                                "code": {"type": "string"},
-                                "message": {"type": "string"},
-                            },
-                        }
+                        "type": {"type": "string"},
+                        "title": {"type": "string"},
+                        "status": {"type": "integer"},
+                        "detail": {"type": "string"},
+                        "code": {"type": "string"},
                     },
                 }
             },
@@ -79,7 +80,7 @@ def _operation(each: Operation) -> dict[str, Any]:
         }
         for row in each.query
     ]
-    problem = {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    problem = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     found: dict[str, Any] = {
         "summary": each.summary,
         "operationId": re.sub(r"\W+", "-", f"{each.method.lower()}{each.path}").strip("-"),

@@ -5,6 +5,9 @@ Routes, checks and the OpenAPI document follow from these rows (``application``,
 
 from __future__ import annotations
 
+import base64
+import json
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
@@ -21,6 +24,7 @@ LONG_MAX = (1 << 63) - 1
 # BOUND: characters of a text in a query, and items of a list.
 TEXT_CHARS_MAX = 4096
 ITEMS_MAX = 10_000
+CURSOR_CHARS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +127,7 @@ class Asked(NamedTuple):
     values: Mapping[str, Any]
 
 
-def paging(rows: int = 100, most: int = 500) -> tuple[Parameter, Parameter]:
+def paging(rows: int = 100, most: int = 500) -> tuple[Parameter, Parameter, Parameter]:
     """Parameters for which rows a response has; see ``page_of``. rows: if it is not said.
 
     BOUND: most, of rows.
@@ -131,12 +135,52 @@ def paging(rows: int = 100, most: int = 500) -> tuple[Parameter, Parameter]:
     return (
         Parameter("limit", INTEGER, "Rows of the page.", rows, low=1, high=most),
         Parameter("skip", INTEGER, "Rows before the page.", 0),
-    )
+        Parameter(
+            "cursor", TEXT, "The next_cursor of the page before; then without skip.", "",
+            length_max=CURSOR_CHARS_MAX,
+        ),
+    )  # fmt: skip
 
 
-def page_of(rows: Sequence[Row], values: Mapping[str, Any]) -> Sequence[Row]:
-    """The rows that the parameters of ``paging`` ask for."""
-    return rows[values["skip"] : values["skip"] + values["limit"]]
+def page_of(
+    rows: Sequence[Row], values: Mapping[str, Any], name: Callable[[Row], str] = str
+) -> tuple[Sequence[Row], str | None]:
+    """The rows that the parameters of ``paging`` ask for, and the cursor of the next page: None
+    after the last one. name: of a row; a page begins behind the last row of the one before, also if
+    others have come or gone. Raises BadRequest.
+    """
+    first = values["skip"]
+    if values["cursor"]:
+        if first:
+            raise BadRequest("either skip or cursor")
+        first = _place_of(values["cursor"], rows, name)
+    page = rows[first : first + values["limit"]]
+    end = first + len(page)
+    return page, _cursor(end, name(page[-1])) if page and end < len(rows) else None
+
+
+def _cursor(end: int, name: str) -> str:
+    """Behind the row of this name, which is the last one of so many."""
+    document = json.dumps([end, zlib.crc32(name.encode("utf-8", "replace"))]).encode()
+    return base64.urlsafe_b64encode(document).decode().rstrip("=")
+
+
+def _place_of(cursor: str, rows: Sequence[Row], name: Callable[[Row], str]) -> int:
+    try:
+        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
+        end, wanted = json.loads(base64.urlsafe_b64decode(padded))
+        if not (isinstance(end, int) and isinstance(wanted, int) and 0 < end <= LONG_MAX):
+            raise ValueError(cursor)
+    except (ValueError, TypeError, RecursionError):
+        raise BadRequest("cursor: this is none that a page of this list has told") from None
+
+    def is_it(at: int) -> bool:
+        return zlib.crc32(name(rows[at]).encode("utf-8", "replace")) == wanted
+
+    if end <= len(rows) and is_it(end - 1):
+        return end
+    # Rows before it have come or gone; or it has, and then nobody knows better.
+    return next((at + 1 for at in range(len(rows)) if is_it(at)), min(end, len(rows)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kbroker.console.api import (
     access,
     groups,
+    health,
     messages,
     overview,
     quotas,
@@ -15,6 +16,7 @@ from kbroker.console.api import (
 
 OPERATIONS = (
     *overview.OPERATIONS,
+    *health.OPERATIONS,
     *topics.OPERATIONS,
     *messages.OPERATIONS,
     *groups.OPERATIONS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Any
 
 from kbroker.client.errors import AuthenticationFailed, ClientError, RejectedError
@@ -38,6 +39,9 @@ _CONFLICT = frozenset(
 )
 
 
+MEDIA_TYPE = "application/problem+json"
+
+
 class Problem(Exception):
     """Becomes a response. text: what is wrong, and what is allowed."""
 
@@ -48,7 +52,18 @@ class Problem(Exception):
 
     @property
     def document(self) -> dict[str, Any]:
-        return {"error": {"code": self.code, "message": str(self)}}
+        """Problem details (RFC 9457). code: for programs, most often the name of Kafka's error."""
+        try:
+            title = HTTPStatus(self.status).phrase
+        except ValueError:
+            title = "Error"
+        return {
+            "type": "about:blank",
+            "title": title,
+            "status": self.status,
+            "detail": str(self),
+            "code": self.code,
+        }
 
 
 class BadRequest(Problem):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -12,7 +14,7 @@ from support.all_processes import wait_until_all_serve
 from support.console_calls import call, got
 
 from kbroker.client import KafkaProducer
-from kbroker.testing import Broker
+from kbroker.testing import Broker, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -32,6 +34,42 @@ def orders(broker: Broker) -> str:
         old = int(time.time() * 1000) - 7_200_000
         producer.send("orders", b"old", partition=2, timestamp_ms=old)
     return "orders"
+
+
+def test_nothing_is_wrong_with_a_broker_that_is_well(broker: Broker) -> None:
+    found = got(broker, "/findings")
+
+    assert (found["findings"], found["unknown"]) == ([], [])
+
+
+def test_stuck_process_is_a_finding_with_the_command_that_mends_it(broker: Broker) -> None:
+    os.kill(broker.pids["cleaner-0"], signal.SIGSTOP)
+    try:
+        wait_until(lambda: got(broker, "/findings")["findings"])
+        (found,) = got(broker, "/findings")["findings"]
+        assert got(broker, "/overview")["health"]["status"] == "degraded"
+    finally:
+        os.kill(broker.pids["cleaner-0"], signal.SIGCONT)
+
+    assert (found["subject"], found["kind"]) == ("cleaner-0 of broker 0", "process-stuck")
+    assert found["command"] and found["cost"] and found["since_ms"]
+    wait_until(lambda: not got(broker, "/findings")["findings"])
+
+
+def test_history_has_rates_since_the_start_of_the_broker(broker: Broker) -> None:
+    """Nobody has to have asked before."""
+    wait_until(lambda: len(got(broker, "/history")["times"]) >= 2, 60)
+
+    found = got(broker, "/history")
+
+    assert (found["step_s"], found["left_out"]) == (10, 0)
+    series = {row["what"]: row["points"] for row in found["series"]}
+    assert series.keys() >= {"records_in", "bytes_in", "bytes_out", "requests", "connections"}
+    assert all(len(points) == len(found["times"]) for points in series.values())
+    (free,) = got(broker, "/history?of=log-dirs")["series"]
+    assert free["points"][-1] > 0
+    assert free["of"] == str(broker.data_dir)
+    assert got(broker, "/history?span=day")["step_s"] == 300
 
 
 def test_overview_has_brokers_processes_and_counts(broker: Broker, orders: str) -> None:
@@ -123,6 +161,9 @@ def test_dry_run_creates_and_adds_nothing(broker: Broker, orders: str) -> None:
         ("/topics", b"[" * 100_000, 400, "not JSON"),
         ("/topics", b'"' + b"x" * (3 << 20) + b'"', 413, "2097152 bytes"),
         ("/overview", {}, 405, "this path allows GET"),
+        ("/topics?cursor=x", None, 400, "cursor: this is none"),
+        ("/history?span=year", None, 400, "span: 'year' is not allowed: hour, day"),
+        ("/topics/orders/messages", {"key_base64": "\u00fc"}, 400, "key_base64 is not base64"),
     ],
 )
 def test_what_is_wrong_is_said_with_what_is_allowed(
@@ -132,6 +173,9 @@ def test_what_is_wrong_is_said_with_what_is_allowed(
 
     assert answer.status == status
     assert text in answer.message
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    assert answer.json.keys() == {"type", "title", "status", "detail", "code"}
+    assert answer.json["status"] == status
 
 
 def test_body_must_be_json(broker: Broker) -> None:

@@ -120,9 +120,10 @@ def test_partition_that_cannot_move_there_stays(broker: Broker) -> None:
     assert "there is no broker 7, but 0" in move(0, [0, 7])
     assert "name each broker once" in move(0, [0, 0])
     assert "name each broker once" in move(0, [])
-    assert got(broker, "/reassignments") == {"total": 0, "reassignments": []}
+    found = got(broker, "/reassignments")
+    assert found == {"total": 0, "reassignments": [], "next_cursor": None}
     nothing = call(broker, "/reassignments/cancel", {"topic": "read", "partition": 0})
-    assert nothing.json["error"]["code"] == "NO_REASSIGNMENT_IN_PROGRESS"
+    assert nothing.json["code"] == "NO_REASSIGNMENT_IN_PROGRESS"
 
 
 def test_console_that_only_shows_changes_nothing() -> None:
@@ -144,9 +145,7 @@ def test_console_that_only_shows_changes_nothing() -> None:
         found = got(broker, "/topics/t/messages?from=earliest")["records"]
         page = call(broker, "//console/").body
 
-        assert {(answer.status, answer.json["error"]["code"]) for answer in refused} == {
-            (403, "READ_ONLY")
-        }
+        assert {(answer.status, answer.json["code"]) for answer in refused} == {(403, "READ_ONLY")}
         assert "console.read.only=true" in refused[0].message
         assert [row["new_offset"] for row in tried["partitions"]] == [1]
         assert checked["name"] == "made"

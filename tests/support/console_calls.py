@@ -24,7 +24,7 @@ class Answer(NamedTuple):
 
     @property
     def message(self) -> str:
-        text: str = self.json["error"]["message"]
+        text: str = self.json["detail"]
         return text
 
 

@@ -84,7 +84,7 @@ def size_text(count: float) -> str:
     return f"{count:.0f}{unit}" if count >= 99.95 or unit == "B" else f"{count:.1f}{unit}"
 
 
-def _cells(row: Mapping[str, Any]) -> dict[str, Any]:
+def cells(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         key: size_text(value) if key in _OF_BYTES and value is not None else value
         for key, value in row.items()
@@ -96,8 +96,8 @@ def heading(board: Mapping[str, Any]) -> str:
     broker = board["broker"]
     of_user = f" of user {broker['user']}" if broker["user"] else ""
     return shown(
-        f"broker {broker['broker_id']} of cluster {broker['cluster_id'] or '-'}, kbroker "
-        f"{broker['version']}, pid {broker['pid']}{of_user}, {broker['bootstrap']}",
+        f"broker {broker['broker_id']}, {broker['bootstrap']}, pid {broker['pid']}{of_user}, "
+        f"kbroker {broker['version']}, cluster {broker['cluster_id'] or '-'}",
         HEADING_MAX,
     )
 
@@ -106,7 +106,7 @@ def section_text(name: str, rows: Sequence[Mapping[str, Any]] | None, most: int 
     """A table with at most so many rows. rows: None if nobody could be asked."""
     if rows is None:
         return NO_GROUPS
-    text = table_text(COLUMNS[name], [_cells(row) for row in rows[:most]])
+    text = table_text(COLUMNS[name], [cells(row) for row in rows[:most]])
     left = 0 if most is None else len(rows) - most
     return text + (f"\n... {left} more" if left > 0 else "")
 

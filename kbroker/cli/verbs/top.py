@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -11,17 +10,22 @@ from contextlib import contextmanager
 from typing import Any
 
 from kbroker.cli.arguments import FORMATS, Action, printed_document
-from kbroker.descriptors import readable
 
 _EPILOG = """\
 It looks into the memory that the broker's processes share, and asks them nothing, so it works while
-the broker is stuck. Only groups are asked of the exporter. q ends it. Another user needs the group
-of shared.memory.group, another container the broker's /dev/shm. What a killed broker has left there
-is named.
+the broker is stuck. Only groups are asked of the exporter. Another user needs the group of
+shared.memory.group, another container the broker's /dev/shm. What a killed broker has left there is
+named.
+
+In a terminal, p, t, g, c and r show one list alone (processes, topics, groups, clients, requests),
+and a all of them; < and > choose the column to sort by, i inverts the order, / filters by names; b
+goes to the next broker where several run here; q ends it.
 
 A process is "stuck" if it says that it serves, but has not shown a sign of life for five seconds.
 In other output than a terminal, each round is printed below the last one."""
-_CLEAR, _ENTER, _LEAVE = "\x1b[H\x1b[J", "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+_ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+# The first rates are those of so long.
+FIRST_S = 0.5
 
 
 def _describe(parser: argparse.ArgumentParser) -> None:
@@ -90,78 +94,57 @@ def one_board(found: argparse.Namespace, seconds: float) -> dict[str, Any]:
 
 
 def _top(found: argparse.Namespace) -> None:
+    from kbroker.cli.local.runs import left_behind
+
+    if found.output == "table" and sys.stdout.isatty() and sys.stdin.isatty():
+        _top_live(found)
+        return
     from kbroker.cli.local.board import board, look
     from kbroker.cli.local.choice import chosen_broker
     from kbroker.cli.local.groups import groups
-    from kbroker.cli.local.runs import left_behind
     from kbroker.cli.local.tables import board_text
 
     broker = chosen_broker(found)
     for line in left_behind():
         print(line, file=sys.stderr)
     rounds, before = 0, look(broker)
-    with _screen(found.output) as screen:
-        screen.wait(min(found.delay, 0.5))
-        while broker.is_running and not screen.is_left:
-            now = look(broker)
-            document = board(broker, before, now)
-            document["groups"] = groups(broker)
-            if found.output == "yaml":
-                print("---")
-            if found.output != "table":
-                printed_document(found.output, document)
-            else:
-                screen.show(board_text(document, screen.lines()))
-            sys.stdout.flush()
-            before, rounds = now, rounds + 1
-            if rounds == found.rounds:
-                return
-            screen.wait(found.delay)
-    if not screen.is_left:
+    time.sleep(min(found.delay, FIRST_S))
+    while broker.is_running:
+        now = look(broker)
+        document = board(broker, before, now)
+        document["groups"] = groups(broker)
+        if found.output == "yaml":
+            print("---")
+        if found.output != "table":
+            printed_document(found.output, document)
+        else:
+            print(board_text(document))
+        sys.stdout.flush()
+        before, rounds = now, rounds + 1
+        if rounds == found.rounds:
+            return
+        time.sleep(found.delay)
+    print("the broker has ended", file=sys.stderr)
+
+
+def _top_live(found: argparse.Namespace) -> None:
+    """In a terminal, with keys."""
+    from kbroker.cli.local.choice import chosen_run
+    from kbroker.cli.local.live import Live
+    from kbroker.cli.local.runs import running
+
+    runs = running()
+    if found.pid is not None or found.address is not None or len(runs) < 2:
+        runs = [chosen_run(found)]
+    with _terminal() as keys:
+        has_ended = Live(runs, keys, sys.stdout.fileno(), found.delay, found.rounds).run()
+    if has_ended:
         print("the broker has ended", file=sys.stderr)
 
 
-class _Screen:
-    """keys: the terminal's descriptor, to see q; -1 if there is none."""
-
-    def __init__(self, is_live: bool, keys: int) -> None:
-        self._is_live = is_live
-        self._keys = keys
-        self.is_left = False
-
-    def lines(self) -> int | None:
-        return _size()[1] if self._is_live else None
-
-    def show(self, text: str) -> None:
-        if self._is_live:
-            columns, lines = _size()
-            rows = [line[:columns] for line in text.splitlines()[: lines - 1]]
-            text = _CLEAR + "\n".join(rows)
-        print(text)
-
-    def wait(self, seconds: float) -> None:
-        """Until the next round, or a key."""
-        until = time.monotonic() + seconds
-        while not self.is_left and (left := until - time.monotonic()) > 0:
-            if self._keys < 0:
-                time.sleep(left)
-            elif readable([self._keys], left):
-                self.is_left = os.read(self._keys, 64).lower()[:1] in (b"q", b"\x03", b"")
-
-
-def _size() -> tuple[int, int]:
-    """Columns and lines; a terminal may not know."""
-    size = os.get_terminal_size(sys.stdout.fileno())
-    return size.columns or 80, size.lines or 24
-
-
 @contextmanager
-def _screen(output: str) -> Iterator[_Screen]:
-    """The terminal in the mode for it, or any other output as it is."""
-    is_live = output == "table" and sys.stdout.isatty() and sys.stdin.isatty()
-    if not is_live:
-        yield _Screen(False, -1)
-        return
+def _terminal() -> Iterator[int]:
+    """The terminal in the mode for it; yields the descriptor of its keys."""
     import termios
     import tty
 
@@ -170,7 +153,8 @@ def _screen(output: str) -> Iterator[_Screen]:
     try:
         tty.setcbreak(keys)
         sys.stdout.write(_ENTER)
-        yield _Screen(True, keys)
+        sys.stdout.flush()
+        yield keys
     except KeyboardInterrupt:
         pass
     finally:

@@ -40,8 +40,9 @@ def _list_acls(asked: Asked) -> dict[str, Any]:
     found = [
         row for row in list_acls(asked.cluster, Acl()) if any(search in str(text) for text in row)
     ]
-    page = page_of(found, values)
-    return {"total": len(found), "acls": [row._asdict() for row in page]}
+    page, after = page_of(found, values)
+    rows = [row._asdict() for row in page]
+    return {"total": len(found), "acls": rows, "next_cursor": after}
 
 
 def _create_acl(asked: Asked) -> dict[str, Any]:

@@ -56,11 +56,12 @@ EARLIEST_WORD, LATEST_WORD, OFFSET, TIME, SHIFT = "earliest", "latest", "offset"
 def _list(asked: Asked) -> dict[str, Any]:
     values = asked.values
     found = [row for row in list_groups(asked.cluster) if values["search"] in row.group]
-    page = page_of(found, values)
+    page, after = page_of(found, values, lambda row: row.group)
     lags = _lags(asked.cluster, [row.group for row in page])
     return {
         "total": len(found),
         "groups": [{**row._asdict(), "lag": lags.get(row.group)} for row in page],
+        "next_cursor": after,
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import time
 from typing import Any
 
@@ -181,7 +180,7 @@ def _data(values: Any, name: str) -> bytes | None:
     if encoded is not None:
         try:
             data = base64.b64decode(encoded, validate=True)
-        except binascii.Error:
+        except ValueError:  # other characters than those of base64, too
             raise BadRequest(f"{name}_base64 is not base64") from None
     else:
         data = None if text is None else text.encode()

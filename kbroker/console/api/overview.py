@@ -8,6 +8,8 @@ from kbroker.client.admin.cluster import summarize_cluster
 from kbroker.client.admin.partitions import log_dir_totals
 from kbroker.client.errors import ClientError
 from kbroker.console.operation import Asked, Operation
+from kbroker.diagnosis.examination import missing_facts
+from kbroker.health.cluster import missing_cost, missing_text
 
 # BOUND: partitions in trouble that are listed; all are counted.
 LISTED_MAX = 100
@@ -30,6 +32,16 @@ def _overview(asked: Asked) -> dict[str, Any]:
         "partitions": state.partitions,
         "offline": _listed(state.offline),
         "under_replicated": _listed(state.under_replicated),
+        "missing": [
+            {
+                "node": one.node,
+                "address": one.address,
+                "since_ms": one.since_ms,
+                "text": f"{missing_text(one)} is missing",
+                "cost": missing_cost(one),
+            }
+            for one in missing_facts(state)
+        ],
         "health": asked.broker.processes(),
     }
 

@@ -31,8 +31,8 @@ def _list(asked: Asked) -> dict[str, Any]:
         for entity, quotas in describe_quotas(asked.cluster, [], strict=False).items()
         if any(values["search"] in (name or "") for _, name in entity)
     ]
-    page = page_of(rows, values)
-    return {"total": len(rows), "quotas": page}
+    page, after = page_of(rows, values, lambda row: str(row["entity"]))
+    return {"total": len(rows), "quotas": page, "next_cursor": after}
 
 
 def _alter(asked: Asked) -> dict[str, Any]:

@@ -35,7 +35,8 @@ def _list(asked: Asked) -> dict[str, Any]:
         for key, row in list_reassignments(asked.cluster).items()
         if values["search"] in key[0]
     )
-    page = dict(page_of(found, values))
+    rows, after = page_of(found, values, lambda row: str(row[0]))
+    page = dict(rows)
     sizes = _sizes(asked.cluster, page)
     return {
         "total": len(found),
@@ -50,6 +51,7 @@ def _list(asked: Asked) -> dict[str, Any]:
             }
             for key, row in page.items()
         ],
+        "next_cursor": after,
     }
 
 

@@ -102,9 +102,10 @@ def _list(asked: Asked) -> dict[str, Any]:
         asked.cluster,
         lambda name, internal: values["search"] in name and (values["internal"] or not internal),
     )
-    page = page_of(found, values)
+    page, after = page_of(found, values, lambda topic: topic.name)
     figures = Figures(asked.cluster, page)
-    return {"total": len(found), "topics": [_row(topic, figures) for topic in page]}
+    rows = [_row(topic, figures) for topic in page]
+    return {"total": len(found), "topics": rows, "next_cursor": after}
 
 
 def _row(topic: TopicState, figures: Figures) -> dict[str, Any]:
@@ -123,7 +124,7 @@ def _row(topic: TopicState, figures: Figures) -> dict[str, Any]:
 def _describe(asked: Asked) -> dict[str, Any]:
     values = asked.values
     (topic,) = describe_topics(asked.cluster, [values["topic"]])
-    page = page_of(topic.partitions, values)
+    page, after = page_of(topic.partitions, values, lambda row: str(row.partition))
     figures = Figures(asked.cluster, [topic])
     rows = []
     for row in page:
@@ -146,6 +147,7 @@ def _describe(asked: Asked) -> dict[str, Any]:
         "id": id_text,
         "growth": _growth(topic, figures),
         "rows": rows,
+        "next_cursor": after,
     }
 
 

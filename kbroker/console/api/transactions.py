@@ -25,11 +25,12 @@ def _list(asked: Asked) -> dict[str, Any]:
         and (not values["state"] or row.state == values["state"])
     ]
     found.sort(key=lambda row: (row.state not in _OPEN, row.transactional_id))
-    page = page_of(found, values)
+    page, after = page_of(found, values, lambda row: row.transactional_id)
     return {
         "total": len(found),
         "open": sum(row.state in _OPEN for row in found),
         "transactions": [row._asdict() for row in page],
+        "next_cursor": after,
     }
 
 

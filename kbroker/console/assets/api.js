@@ -29,11 +29,11 @@ async function call(method, path, body, signal) {
     if (error.name === "AbortError") throw error;
   }
   if (response.ok && found !== null) return found;
-  const told = found && found.error;
+  const told = found && found.detail !== undefined;
   throw new Failed(
     response.status,
-    told ? told.code : "HTTP_ERROR",
-    told ? told.message : `the response has status ${response.status} and no text`,
+    told ? found.code : "HTTP_ERROR",
+    told ? found.detail : `the response has status ${response.status} and no text`,
   );
 }
 

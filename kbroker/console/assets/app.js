@@ -7,6 +7,7 @@ import { notice } from "./widgets.js";
 
 const PAGES = [
   ["overview", "Overview", "o"],
+  ["wrong", "What is wrong", "w"],
   ["topics", "Topics", "t"],
   ["groups", "Groups", "c"],
   ["transactions", "Transactions", "x"],
@@ -16,6 +17,7 @@ const PAGES = [
 ];
 const MODULES = {
   overview: "overview.js",
+  wrong: "wrong.js",
   topics: "topics.js",
   groups: "groups.js",
   transactions: "transactions.js",

@@ -75,3 +75,35 @@ export function chart(points, label, told, clock) {
   end();
   return h("figure", { class: "chart" }, h("span", null, told(most)), svg, h("span", null, clock(first)), h("span", null, clock(last)));
 }
+
+// A small curve without axes; 0 is the lower edge.
+export function spark(points, label) {
+  const svg = document.createElementNS(SVG, "svg");
+  svg.setAttribute("viewBox", "0 0 120 28");
+  svg.setAttribute("preserveAspectRatio", "none");
+  svg.setAttribute("class", "spark");
+  svg.setAttribute("role", "img");
+  svg.setAttribute("aria-label", label);
+  const most = points.reduce((largest, value) => Math.max(largest, value || 0), 0) || 1;
+  const step = 120 / Math.max(points.length - 1, 1);
+  let run = [];
+  const end = () => {
+    if (run.length) {
+      const line = document.createElementNS(SVG, "polyline");
+      line.setAttribute("points", (run.length > 1 ? run : [run[0], run[0]]).join(" "));
+      line.setAttribute("fill", "none");
+      line.setAttribute("stroke", "currentColor");
+      line.setAttribute("stroke-width", "1.5");
+      line.setAttribute("stroke-linecap", "round");
+      line.setAttribute("vector-effect", "non-scaling-stroke");
+      svg.append(line);
+    }
+    run = [];
+  };
+  points.forEach((value, n) => {
+    if (value === null) end();
+    else run.push(`${n * step},${26 - (value / most) * 24}`);
+  });
+  end();
+  return svg;
+}

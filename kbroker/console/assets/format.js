@@ -41,3 +41,9 @@ export function time(ms) {
 }
 
 export const counted = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
+
+// 1,234 and 12.3: of rates, where a small one is not 0.
+export function rate(value) {
+  if (unknown(value)) return "–";
+  return value > 0 && value < 99.95 ? value.toFixed(value < 0.1 ? 2 : 1) : number(Math.round(value));
+}

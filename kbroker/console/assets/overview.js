@@ -1,8 +1,9 @@
 // The broker, its cluster and processes; and how to begin, while there are no topics.
 
 import { get } from "./api.js";
-import { add, fill, h } from "./dom.js";
-import { bytes, number } from "./format.js";
+import { add, fill, h, raw } from "./dom.js";
+import { bytes, counted, number } from "./format.js";
+import { behind, busy, disks } from "./busy.js";
 import { badge, card, copyable, notice, table, tile } from "./widgets.js";
 
 // What the log directories had when they were last asked: a large answer, which the page does not
@@ -29,27 +30,53 @@ export async function draw(root, at) {
       "div",
       { class: "head" },
       h("h1", null, "Overview"),
-      found.health.status === "ok" ? badge("all processes serve", "good") : badge("degraded", "bad"),
+      found.health.status === "ok" ? badge("this broker is well", "good") : badge("degraded", "bad"),
     ),
+    wrong(at),
     h(
       "div",
       { class: "tiles" },
-      tile("Brokers", number(found.brokers.length)),
+      tile("Brokers", number(found.brokers.length), found.missing.length ? "bad" : ""),
       tile("Topics", number(found.topics)),
       tile("Partitions", number(found.partitions)),
       tile("Without a leader", number(found.offline.count), found.offline.count ? "bad" : ""),
       tile("Under-replicated", number(found.under_replicated.count), found.under_replicated.count ? "bad" : ""),
       tile("On disk", size),
     ),
+    found.missing.map((row) => notice("bad", h("strong", null, row.text), ": ", row.cost)),
     trouble("Partitions without a leader: nobody can read or write them", found.offline),
     trouble("Under-replicated partitions: some replicas are behind or gone", found.under_replicated),
     found.topics === 0 ? beginning(found.listeners) : null,
+    busy(at),
+    behind(at),
+    disks(found.health.log_dirs),
     brokers(found),
     processes(found.health),
     place,
     found.topics === 0 ? null : card("Connect", listeners(found.listeners)),
   ]);
   return 5000;
+}
+
+// The worst findings, as soon as they are known; nothing while all is well.
+function wrong(at) {
+  const place = h("div", null, h("p", { class: "muted" }, "Is it well? …"));
+  get("/findings", {}, at.signal)
+    .then((found) => fill(place, findings(found)))
+    .catch((error) => {
+      if (error.name !== "AbortError") fill(place, notice("warn", "Nobody can say what is wrong: ", error.message));
+    });
+  return place;
+}
+
+function findings(found) {
+  if (found.findings.length === 0) {
+    return h("p", { class: "good" }, found.unknown.length ? "Nothing is wrong, as far as could be seen." : "Nothing is wrong.");
+  }
+  const bad = found.findings.filter((row) => row.severity === "critical").length;
+  const link = h("a", { href: "#/wrong" }, `${counted(found.findings.length, "finding")}: what to do`);
+  const subjects = found.findings.slice(0, 3).map((row) => `${row.subject}: ${row.what}`);
+  return notice(bad ? "bad" : "warn", h("strong", null, link), h("ul", null, subjects.map((text) => h("li", null, raw(text)))));
 }
 
 function used(dirs) {

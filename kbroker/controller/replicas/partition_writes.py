@@ -134,7 +134,7 @@ class PartitionWrites:
             if isinstance(change, PartitionsChanged)
             for number, partition in change.partitions.items()
         }
-        with logcontext.together():
+        with logcontext.many_lines(logger) as lines:
             for key, partition in changed.items():
                 old = before[key]
                 if old is None or old.leader_epoch != partition.leader_epoch:
@@ -142,7 +142,7 @@ class PartitionWrites:
                 else:
                     batch.refresh([key])
                 self._controller.counts.note(old, partition)
-                say(key, old, partition, why)
+                say(key, old, partition, why, lines.say)
         return changed
 
     async def settle(self, keys: Iterable[PartitionKey], batch: Batch, why: str) -> Changed:
@@ -170,20 +170,27 @@ class PartitionWrites:
         return bool(self._setting(UNCLEAN)) if text is None else text.strip().lower() == "true"
 
 
-def say(key: PartitionKey, old: PartitionState | None, new: PartitionState, why: str) -> None:
-    """Log changes of leader and ISR at INFO, except for first states."""
+def say(
+    key: PartitionKey,
+    old: PartitionState | None,
+    new: PartitionState,
+    why: str,
+    log: Callable[..., None] = logger.log,
+) -> None:
+    """Log changes of leader and ISR at INFO, except for first states. log: ``Logger.log``."""
     if old is None or not old.is_stored:
         return
     if new.leader == NO_LEADER:
         text = "%s-%d has no leader: none of its in-sync replicas %s is alive (epoch %d): %s"
-        logger.warning(text, *key, new.isr, new.leader_epoch, why)
+        log(logging.WARNING, text, *key, new.isr, new.leader_epoch, why)
         return
     if new.leader != old.leader:
         text = "%s-%d is now led by broker %d instead of %d, in sync: %s (epoch %d): %s"
-        logger.info(text, *key, new.leader, old.leader, new.isr, new.leader_epoch, why)
+        log(logging.INFO, text, *key, new.leader, old.leader, new.isr, new.leader_epoch, why)
     else:
         text = "%s-%d: leader %d now has in-sync replicas %s (epoch %d): %s"
-        logger.info(text, *key, new.leader, new.isr, new.leader_epoch, why)
+        log(logging.INFO, text, *key, new.leader, new.isr, new.leader_epoch, why)
     if new.leader not in old.isr:
+        # Of lost records each is named.
         text = "%s-%d: unclean election of broker %d; records that only brokers %s had are lost"
         logger.warning(text, *key, new.leader, old.isr)

@@ -1,6 +1,6 @@
 """The way from the exporter to the console: who is served, and when it is loaded.
 
-``kbroker.console`` and the libraries of the extra are imported with the first request for it, in a
+``kbroker.console`` and its libraries are imported with the first request for it, in a
 thread: a broker whose console nobody opens has no memory of it, and probes are not held up.
 """
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kbroker.config.loader import BrokerConfig, Listener
     from kbroker.console.local_broker import Door, LocalBroker
     from kbroker.console.server import ConsoleServer
+    from kbroker.workers.exporter.history import History
     from kbroker.workers.exporter.lag_history import Curves
 
 logger = logging.getLogger(__name__)
@@ -46,12 +47,14 @@ class ConsoleDoor:
         listeners: list[Listener],
         processes: Callable[[], Mapping[str, Any]],
         lags: Callable[[str], Curves],
+        history: History,
     ) -> None:
         self._config = config
         self._broker_id = broker_id
         self._listeners = listeners
         self._processes = processes
         self._lags = lags
+        self._history = history
         self._asked_at_ms = 0
         self._lock = threading.Lock()
         self._server: ConsoleServer | None = None
@@ -69,16 +72,10 @@ class ConsoleDoor:
 
     def refusal(self) -> bytes | None:
         """The response of a broker without a console; None if it has one."""
-        from importlib.util import find_spec  # late: few brokers have anybody who asks
-
         enabled = self._config["console.enable"]
         if enabled == "false" or (enabled == "loopback" and not self._is_on_loopback()):
             return http_response(
                 404, "text/plain", b"the console is off; set console.enable=true to serve it\n"
-            )
-        if find_spec("starlette") is None or find_spec("uvicorn") is None:
-            return http_response(
-                404, "text/plain", b"the console needs: pip install 'kbroker[console]'\n"
             )
         return None
 
@@ -153,6 +150,7 @@ class ConsoleDoor:
             own_names(self._config, self._listeners),
             self._config["console.read.only"],
             self._lags,
+            self._history.of,
         )
 
     def _door(self, listener: Listener) -> list[Door]:

@@ -88,6 +88,7 @@ class GroupLags:
         if self._history is not None:
             lags = (((group, topic), lag) for group, topic, _, lag, *_ in self._sums)
             self._history.maybe_add(lags, int(time.time() * 1000))
+            self._history.note((group, lag) for group, _, _, lag, *_ in self._sums)
 
     def _take(self, told: list[calls.AllOffsets | None], ends: Ends) -> None:
         self._sums, self._shards, self._states = [], [], []

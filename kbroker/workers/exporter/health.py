@@ -30,10 +30,14 @@ from kbroker.ipc.process_table import (
 VERBOSE, PURPOSE = "verbose", "for"
 PROBES = {"/livez": LIVE, "/readyz": READY, "/healthz": HEALTHY}
 WRITES_PURPOSE = "writes"
+# BOUND: what is further ahead than a year is no forecast.
+FORECAST_S_MAX = 365 * 86_400
 
 
 class Health:
-    """zookeeper: whether it is connected, None where there is none."""
+    """zookeeper: whether it is connected, None where there is none. free_slope: by how many bytes a
+    second what is free in a log directory changes; None if nobody can say yet.
+    """
 
     def __init__(
         self,
@@ -41,7 +45,9 @@ class Health:
         broker_id: int,
         cluster_id: str,
         zookeeper: Callable[[], bool] | None,
+        free_slope: Callable[[str], float | None] = lambda path: None,
     ) -> None:
+        self._free_slope = free_slope
         self._facts = facts
         self._processes = facts.processes
         self._broker_id = broker_id
@@ -87,12 +93,22 @@ class Health:
             "broker_id": self._broker_id,
             "cluster_id": self._cluster_id,
             "processes": processes,
-            "log_dirs": [directory_document(one) for one in facts.directories],
+            "log_dirs": [
+                directory_document(one, self._full_in_s(one)) for one in facts.directories
+            ],
             "findings": [one.document for one in found],
         }
         if facts.zookeeper is not None:
             document["zookeeper"] = "connected" if facts.zookeeper else "disconnected"
         return document
+
+    def _full_in_s(self, one: DirectoryFact) -> float | None:
+        """None if it does not fill."""
+        slope = self._free_slope(one.path)
+        if one.free_bytes is None or slope is None or slope >= 0:
+            return None
+        left_s = one.free_bytes / -slope
+        return left_s if left_s < FORECAST_S_MAX else None
 
     def probe(self, request: HttpRequest) -> bytes | None:
         """The response to a probe; None if the path is none. Raises HttpError."""
@@ -164,9 +180,11 @@ class Health:
         return all(is_serving(one) for one in self.facts().processes)
 
 
-def directory_document(one: DirectoryFact) -> dict[str, Any]:
-    """As JSON shows it; what cannot be had is absent."""
+def directory_document(one: DirectoryFact, full_in_s: float | None) -> dict[str, Any]:
+    """As JSON shows it; what cannot be had is absent. full_in_s: at the rate of the last hour."""
     found: dict[str, Any] = {"path": one.path, "state": one.state}
     if one.free_bytes is not None:
         found |= {"total_bytes": one.total_bytes, "free_bytes": one.free_bytes}
+    if full_in_s is not None:
+        found["full_in_s"] = round(full_in_s)
     return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import threading
+import time
 from array import array
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -21,6 +22,8 @@ EVERY_MS = 30_000
 # there are points where a scrape has asked.
 ASKED_OFFSETS_MAX = 100_000
 UNKNOWN = -1
+# For so long a lag is that of now: io workers are asked every 30 s.
+NOTED_S = 45.0
 
 Pair = tuple[str, str]  # group and topic
 
@@ -41,6 +44,21 @@ class LagHistory:
         self._at = -1  # the place of the newest point
         self._rings: dict[Pair, array[int]] = {}
         self._heard_at_ms: dict[Pair, int] = {}
+        self._by_group: dict[str, int] = {}
+        self._noted_s = 0.0
+
+    def note(self, lags: Iterable[tuple[str, int]]) -> None:
+        """What has just been found out: lags of a group, one for each topic."""
+        found: dict[str, int] = {}
+        for group, lag in lags:
+            if lag != UNKNOWN:
+                found[group] = found.get(group, 0) + lag
+        self._by_group, self._noted_s = found, time.monotonic()
+
+    @property
+    def by_group(self) -> dict[str, int]:
+        """The lag of each group; empty if nobody has asked for a while."""
+        return self._by_group if time.monotonic() - self._noted_s < NOTED_S else {}
 
     def is_due(self, now_ms: int) -> bool:
         """Whether it is time for another point."""

@@ -114,6 +114,8 @@ class HostedPartitions:
         self._worker_index = worker_index
         self._worker_count = worker_count
         self._replicas: dict[int, Replica] = {}
+        # Where changes of leaders are logged: those of one image together.
+        self._log: Callable[..., None] = logger.log
         # Slots and incarnations whose logs were deleted, until the image does not name them either.
         self._stopped: set[tuple[int, int]] = set()
         # Partitions created while this process runs, until their logs are open.
@@ -185,11 +187,13 @@ class HostedPartitions:
         self._reconfigure(changes.reconfigured())
         for topic in changes.deleted():
             self._forget(topic)
-        with logcontext.together():
+        with logcontext.many_lines(logger) as lines:
+            self._log = lines.say
             for change in owned:
                 self._follow(change.new)
                 if change.topic.creation:
                     self._logs.learn_creation(change.new.slot, change.topic.creation)
+            self._log = logger.log
 
     def _note_new(self, deleted: Iterable[TopicImage], owned: Iterable[PartitionChange]) -> None:
         """A partition that the controller calls new has no log in any directory.
@@ -231,11 +235,11 @@ class HostedPartitions:
         """Apply the partition's state to its log and slot."""
         partition = replica.partition
         if change.lost:
-            logger.info("%s-%d is now led by broker %d", *replica.key, partition.leader)
+            text = "%s-%d is now led by broker %d"
+            self._log(logging.INFO, text, *replica.key, partition.leader)
         if change.gained and not partition.is_alone:
-            logger.info(
-                "%s-%d is led here in leader epoch %d", *replica.key, partition.leader_epoch
-            )
+            text = "%s-%d is led here in leader epoch %d"
+            self._log(logging.INFO, text, *replica.key, partition.leader_epoch)
         self._change_log(slot, partition)
         self._process.role_changed(slot, partition, self._logs.log(slot))
         if change.lost:

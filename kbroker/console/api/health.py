@@ -1,0 +1,86 @@
+"""What is wrong with the cluster, and what mends it; and how busy this broker was."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from kbroker.client.admin.groups import list_groups
+from kbroker.client.errors import ClientError
+from kbroker.console.operation import TEXT, Asked, Operation, Parameter
+from kbroker.diagnosis.examination import examine
+
+HOUR, DAY = "hour", "day"
+# What is measured, by what it is measured of: as the exporter names it.
+OF_BROKER = (
+    "records_in",
+    "bytes_in",
+    "bytes_out",
+    "replicated_in",
+    "replicated_out",
+    "failures",
+    "requests",
+    "connections",
+    "produce_ms",
+    "fetch_ms",
+)
+OF_TOPICS, OF_GROUPS, OF_DISKS = ("topic_bytes_in", "topic_bytes_out"), ("lag",), ("free_bytes",)
+WHOLE, TOPICS, GROUPS, DISKS = "broker", "topics", "groups", "log-dirs"
+MEASURED = {WHOLE: OF_BROKER, TOPICS: OF_TOPICS, GROUPS: OF_GROUPS, DISKS: OF_DISKS}
+
+
+def _findings(asked: Asked) -> dict[str, Any]:
+    """Groups are not looked at twice here, which takes seconds: their curves say more."""
+    found = examine(asked.cluster)
+    return {
+        "findings": [each.document for each in found.findings],
+        "unknown": list(found.facts.unknown),
+        "at_ms": int(time.time() * 1000),
+    }
+
+
+def _history(asked: Asked) -> dict[str, Any]:
+    """Of this broker, since the exporter has run; topics and groups that the user may see."""
+    of = asked.values["of"]
+    step_s, times, series, left_out = asked.broker.history(asked.values["span"], MEASURED[of])
+    names = {name for _, name in series}
+    if of == TOPICS:
+        names &= asked.cluster.topics(names).keys()
+    elif of == GROUPS:
+        names &= _visible_groups(asked)
+    return {
+        "broker": asked.broker.broker_id,
+        "step_s": step_s,
+        "times": times,
+        "series": [
+            {"what": what, "of": name, "points": points}
+            for (what, name), points in sorted(series.items())
+            if name in names
+        ],
+        "left_out": left_out,
+    }
+
+
+def _visible_groups(asked: Asked) -> set[str]:
+    try:
+        return {row.group for row in list_groups(asked.cluster)}
+    except ClientError:
+        return set()
+
+
+OPERATIONS = (
+    Operation(
+        "GET", "/findings", "What is wrong with the cluster, and the commands that mend it",
+        _findings,
+    ),
+    Operation(
+        "GET",
+        "/history",
+        "Rates and levels of this broker over the last hour or day",
+        _history,
+        (
+            Parameter("span", TEXT, "The last hour or day.", HOUR, one_of=(HOUR, DAY)),
+            Parameter("of", TEXT, "What is measured.", WHOLE, one_of=tuple(MEASURED)),
+        ),
+    ),
+)  # fmt: skip

@@ -1,0 +1,138 @@
+"""What the history is made of: figures of shared memory, one step after the other.
+
+Those of the broker as a whole need nobody and no names, so they are there from its start. Those of
+topics and groups begin with the first scrape, or the first page of the console.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kbroker._ext.shared.request_times import TOTAL, TimesView, summary
+from kbroker.health.broker import DirectoryFact
+from kbroker.metrics import catalog
+from kbroker.metrics.catalog import Metric
+from kbroker.metrics.slots import Counters
+from kbroker.workers.exporter.history import (
+    GROUPS_MAX,
+    TOPICS_MAX,
+    History,
+    Key,
+    busiest,
+)
+
+if TYPE_CHECKING:
+    from kbroker.workers.exporter.partitions import Seen
+
+# Of ``Seen.figures``; that module is not needed before somebody asks.
+BYTES_IN, BYTES_OUT = 1, 7
+
+# A total of the broker -> what its rate is called.
+RATES: Mapping[str, tuple[Metric, ...]] = {
+    "records_in": (catalog.PRODUCE_MESSAGES, catalog.OWN_MESSAGES),
+    "bytes_in": (catalog.PRODUCE_BYTES, catalog.OWN_BYTES),
+    "bytes_out": (catalog.CONSUMER_BYTES,),
+    "replicated_in": (catalog.FOLLOWED_BYTES,),
+    "replicated_out": (catalog.FOLLOWER_BYTES,),
+    "failures": (catalog.PRODUCE_FAILURES, catalog.PARTITION_READS_FAILED),
+}
+CONNECTIONS, REQUESTS = "connections", "requests"
+# What of a request -> its row of times: that of its API key.
+TIMES: Mapping[str, int] = {"produce_ms": 0, "fetch_ms": 1}
+P99 = (0.99,)
+TOPIC_IN, TOPIC_OUT, LAG, FREE = "topic_bytes_in", "topic_bytes_out", "lag", "free_bytes"
+BROKER_SERIES = (*RATES, CONNECTIONS, REQUESTS, *TIMES)
+
+
+class Recorder:
+    """rows: the counters of each process. times: of requests. directories: of the broker. lags: of
+    groups, as far as they are known.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        rows: Sequence[Counters],
+        times: TimesView,
+        directories: Callable[[], Iterable[DirectoryFact]],
+        lags: Callable[[], Mapping[str, int]],
+    ) -> None:
+        self.history = history
+        self._rows = rows
+        self._times = times
+        self._directories = directories
+        self._before: dict[str, int] = {}
+        self._histograms: dict[str, bytes] = {}
+        self._topics: dict[str, tuple[int, int]] = {}
+        self._at_ns = 0
+        self._topics_at_ns = 0
+        self._lags = lags
+
+    def step(self, seen: Callable[[], Iterable[Seen]] | None, now_ms: int) -> None:
+        """Add a point. seen: replicas, if anybody follows the image."""
+        now_ns = time.monotonic_ns()
+        values: dict[Key, float] = {}
+        passed_s = (now_ns - self._at_ns) / 1e9
+        is_first, self._at_ns = not self._at_ns, now_ns
+        for name, total in self._totals().items():
+            if not is_first:
+                values[name, ""] = max(0.0, (total - self._before[name]) / passed_s)
+            self._before[name] = total
+        values[CONNECTIONS, ""] = self._sum(catalog.CONNECTIONS_OPEN)
+        for name, row in TIMES.items():
+            histogram = self._times.histogram(row, TOTAL)
+            count, _, quantiles = summary(histogram, self._histograms.get(name), P99)
+            if count and not is_first:
+                values[name, ""] = quantiles[0] / 1000
+            self._histograms[name] = histogram
+        for one in self._directories():
+            if one.free_bytes is not None:
+                values[FREE, one.path] = one.free_bytes
+        left_out = self._add_topics(values, seen, now_ns) if seen is not None else 0
+        left_out += self._add_groups(values)
+        self.history.add(values, now_ms, left_out)
+
+    def _totals(self) -> dict[str, int]:
+        found = {
+            name: sum(self._sum(metric) for metric in metrics) for name, metrics in RATES.items()
+        }
+        found[REQUESTS] = sum(
+            counters.get(catalog.REQUESTS, key)
+            for counters in self._rows
+            for key in range(catalog.API_WIDTH)
+        )
+        return found
+
+    def _sum(self, metric: Metric) -> int:
+        return sum(counters.get(metric) for counters in self._rows)
+
+    def _add_topics(
+        self, values: dict[Key, float], seen: Callable[[], Iterable[Seen]], now_ns: int
+    ) -> int:
+        """The busiest ones; returns how many others there are."""
+        totals: dict[str, tuple[int, int]] = {}
+        for one in seen():
+            name = one.replica.topic
+            taken, given = totals.get(name, (0, 0))
+            totals[name] = (taken + one.figures[BYTES_IN], given + one.figures[BYTES_OUT])
+        before, passed_s = self._topics, (now_ns - self._topics_at_ns) / 1e9
+        self._topics, self._topics_at_ns = totals, now_ns
+        rates = {
+            name: (max(0, taken - then[0]) / passed_s, max(0, given - then[1]) / passed_s)
+            for name, (taken, given) in totals.items()
+            if (then := before.get(name)) is not None
+        }
+        kept = busiest({name: sum(both) for name, both in rates.items()}, TOPICS_MAX)
+        for name in kept:
+            values[TOPIC_IN, name], values[TOPIC_OUT, name] = rates[name]
+        return len(rates) - len(kept)
+
+    def _add_groups(self, values: dict[Key, float]) -> int:
+        """Those with the largest lag; returns how many others there are."""
+        lags = self._lags()
+        kept = busiest(lags, GROUPS_MAX)
+        for name in kept:
+            values[LAG, name] = lags[name]
+        return len(lags) - len(kept)

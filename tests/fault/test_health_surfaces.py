@@ -1,0 +1,198 @@
+"""What is wrong shows on every surface, and goes from all of them: the real faults.
+
+Full disk, failing disk, a stopped process of each kind, a killed broker of three. Nothing that
+speaks of the thing stays green. The seconds are printed (``-s``), as Markdown; docs/health.md has a
+table of them. None are asserted: a busy machine would fail.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from fault.cluster_load import create_replicated
+from fault.disks import MIB, failing_disk, fill_up, small_disk
+from fault.health_surfaces import Surface, Watch, of_broker, of_cluster, watching
+from fault.load import TOPIC
+from fault.wire_client import WireClient
+from support.zookeeper import skip_without_zookeeper
+
+from kbroker.record.builder import BatchBuilder
+from kbroker.testing import Broker, Cluster, wait_until
+
+pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(900)]
+
+TURN_S = 60.0
+SETTINGS = {"log.segment.bytes": MIB, "log.index.size.max.bytes": 4096}
+# What a stopped process that is not the exporter leaves green: whoever restarts on it waits.
+NOT_STUCK = {"/livez"}
+KINDS = ("controller-0", "io-0", "network-0", "acceptor-0", "cleaner-0", "exporter-0", "supervisor")
+# Pages of the exporter: no answer is red, too.
+PAGES = {"/livez", "/readyz", "/readyz?for=writes", "/healthz", "/health", "/metrics"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def table() -> Iterator[list[str]]:
+    """Rows of the table, printed at the end."""
+    rows: list[str] = []
+    yield rows
+    print("\n| fault | surface | red after | green after |\n| --- | --- | --- | --- |")
+    print("\n".join(rows))
+
+
+def told(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds:.1f} s"
+
+
+def examine(
+    table: list[str],
+    fault: str,
+    surfaces: Mapping[str, Surface],
+    begin: Callable[[], object],
+    end: Callable[[], object],
+    expected: set[str],
+) -> dict[str, Watch]:
+    """expected: the surfaces that must turn red. All others stay green, and all are green again."""
+    with watching(surfaces) as watches:
+        wait_until(lambda: all(one.looks for one in watches.values()), TURN_S, "all were looked at")
+        wait_until(lambda: not any(one.is_red for one in watches.values()), TURN_S, "all are green")
+        begin()
+        began = time.monotonic()
+        wait_until(
+            lambda: all(watches[name].is_red for name in expected), TURN_S, f"{fault}: all are red"
+        )
+        red = {name: watches[name].seconds_until(True, began) for name in surfaces}
+        end()
+        ended = time.monotonic()
+        wait_until(
+            lambda: not any(one.is_red for one in watches.values()), TURN_S, f"{fault}: green again"
+        )
+        green = {name: watches[name].seconds_until(False, ended) for name in expected}
+    table += [
+        f"| {fault} | `{name}` | {told(red[name])} | {told(green[name])} |"
+        for name in sorted(expected)
+    ]
+    others = {name for name, watch in watches.items() if name not in expected and red[name]}
+    assert not others, f"{fault}: red, although it is well: {others}"
+    return watches
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(SETTINGS) as started:
+        yield started
+
+
+@pytest.mark.parametrize("process", KINDS)
+def test_stopped_process_is_stuck_everywhere(
+    broker: Broker, table: list[str], process: str
+) -> None:
+    pid = broker.pid if process == "supervisor" else broker.pids[process]
+    surfaces = of_broker(broker)
+    expected = surfaces.keys() - NOT_STUCK
+    if process == "exporter-0":
+        expected = set(surfaces)  # nobody answers
+    examine(
+        table,
+        f"SIGSTOP of {process}",
+        surfaces,
+        lambda: os.kill(pid, signal.SIGSTOP),
+        lambda: os.kill(pid, signal.SIGCONT),
+        set(expected),
+    )
+
+
+def test_full_disk_is_told_and_forgotten(tmp_path: Path, table: list[str]) -> None:
+    with (
+        small_disk(tmp_path / "disk", 64 * MIB) as disk,
+        Broker(SETTINGS, log_dirs=disk / "data") as broker,
+        WireClient((broker.host, broker.port)) as client,
+    ):
+        client.create_topic("t", 1)
+        filler: list[Path] = []
+        surfaces = of_broker(broker) | of_cluster([broker])
+        del surfaces["status"], surfaces["health --cluster"], surfaces["/metrics, missing"]
+
+        def begin() -> None:
+            filler.append(fill_up(disk))
+            batch = BatchBuilder(0)
+            batch.append(b"x" * 100_000, b"k", 1_700_000_000_000, ())
+            assert client.produce("t", {0: batch.build()})[0].error_code
+
+        examine(
+            table,
+            "full disk",
+            surfaces,
+            begin,
+            lambda: filler[0].unlink(),
+            surfaces.keys() - {"/livez", "/readyz"},
+        )
+
+
+def test_failing_disk_is_told(tmp_path: Path, table: list[str]) -> None:
+    """One of two: the broker goes on with the other. It is well again after a restart."""
+    with (
+        failing_disk(tmp_path / "disk") as disk,
+        Broker(SETTINGS, log_dirs=f"{tmp_path / 'other'},{disk.path / 'data'}") as broker,
+        WireClient((broker.host, broker.port)) as client,
+    ):
+        client.create_topic("t", 4)
+        surfaces = of_broker(broker) | of_cluster([broker])
+        for name in ("status", "health --cluster", "/metrics, missing", "doctor", "console"):
+            del surfaces[name]
+
+        def begin() -> None:
+            disk.fail()
+            batch = BatchBuilder(0)
+            batch.append(b"x", b"k", 1_700_000_000_000, ())
+            for partition in range(4):
+                client.produce("t", {partition: batch.build()})
+
+        def end() -> None:
+            broker.stop()
+            disk.repair()
+            broker.start()
+
+        green = {"/livez", "/readyz", "/readyz?for=writes"}
+        with watching(surfaces) as watches:
+            wait_until(lambda: all(one.looks for one in watches.values()), TURN_S)
+            began = time.monotonic()
+            begin()
+            wait_until(
+                lambda: all(watches[name].is_red for name in surfaces.keys() - green), TURN_S
+            )
+            red = {name: watches[name].seconds_until(True, began) for name in surfaces}
+        assert not any(red[name] for name in green)
+        end()
+        with watching(of_broker(broker)) as watches:
+            wait_until(lambda: all(one.looks for one in watches.values()), TURN_S)
+            wait_until(lambda: not any(one.is_red for one in watches.values()), TURN_S)
+        table += [
+            f"| EIO | `{name}` | {told(red[name])} | after the restart |"
+            for name in sorted(surfaces.keys() - green)
+        ]
+
+
+def test_killed_broker_is_missing_for_the_cluster_only(table: list[str]) -> None:
+    skip_without_zookeeper()
+    with Cluster(3) as cluster:
+        cluster.wait_ready()
+        create_replicated(cluster, 6)
+        cluster.wait_in_sync(TOPIC, 3)
+        neighbours = cluster.brokers[:2]
+        of_neighbour = of_broker(neighbours[1])
+        surfaces = of_cluster(neighbours) | {
+            f"{name} of a neighbour": surface for name, surface in of_neighbour.items()
+        }
+        examine(
+            table,
+            "killed broker of three",
+            surfaces,
+            lambda: cluster.kill(2),
+            lambda: cluster.restart(2),
+            set(of_cluster(neighbours)),
+        )
