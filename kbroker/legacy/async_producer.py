@@ -60,9 +60,9 @@ class MessageQueue:
             self._not_empty.wait_for(lambda: self._closed or bool(self._items), timeout_s)
             if not self._items:
                 return None if self._closed else []
-            found = [self._items.popleft() for _ in range(min(most, len(self._items)))]
-            self._not_full.notify(len(found))
-            return found
+            messages = [self._items.popleft() for _ in range(min(most, len(self._items)))]
+            self._not_full.notify(len(messages))
+            return messages
 
     def close(self, failure: str = "") -> None:
         """Nothing can be put any more. failure: of whoever took, which ``put`` tells."""
@@ -114,11 +114,11 @@ class ProducerSendThread(threading.Thread):
         while True:
             # One by one, if each may become several.
             room = self._batch - len(events) if self._callback is None else 1
-            found = self._queue.take(room, max(due - time.monotonic(), 0.0))
-            if found is None:
+            messages = self._queue.take(room, max(due - time.monotonic(), 0.0))
+            if messages is None:
                 break
-            events += self._dequeued(found)
-            if len(events) >= self._batch or not found:
+            events += self._dequeued(messages)
+            if len(events) >= self._batch or not messages:
                 self._send(events)
                 events = []
                 due = time.monotonic() + self._time_s
@@ -126,11 +126,11 @@ class ProducerSendThread(threading.Thread):
             events += self._called(self._callback.last_batch_before_close, instead=[])
         self._send(events)
 
-    def _dequeued(self, found: list[KeyedMessage]) -> list[KeyedMessage]:
+    def _dequeued(self, messages: list[KeyedMessage]) -> list[KeyedMessage]:
         if self._callback is None:
-            return found
+            return messages
         each = self._callback.after_dequeuing_existing_data
-        return [made for one in found for made in self._called(each, one, instead=[one])]
+        return [made for one in messages for made in self._called(each, one, instead=[one])]
 
     def _send(self, events: list[KeyedMessage]) -> None:
         if not events:

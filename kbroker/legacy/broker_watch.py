@@ -66,17 +66,17 @@ class BrokerWatch:
             result(client.get_children_async(_TOPICS, note))
             for asked in [client.exists_async(f"{_TOPICS}/{name}", note) for name in topics]:
                 result(asked)
-            found = [address for row in rows if (address := address_of(result(row)[0]))]
+            addresses = [address for row in rows if (address := address_of(result(row)[0]))]
         except NoNodeError:
-            found = []
+            addresses = []
         except (KazooException, KazooTimeoutError) as error:
             changed.set()
             why = f"ZooKeeper does not respond: {type(error).__name__} {error}".rstrip()
             raise UnreachableError({self._connect: why}) from error
-        if not found:
+        if not addresses:
             changed.set()
             raise NoBrokersRegistered(f"no broker is registered in ZooKeeper at {self._connect}")
-        return found
+        return addresses
 
     def _connected(self) -> Any:
         from kbroker.client.zookeeper import zookeeper_link

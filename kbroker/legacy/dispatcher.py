@@ -144,7 +144,7 @@ class Dispatcher:
     def _by_leader(
         self, outgoing: list[Outgoing]
     ) -> dict[int, dict[TopicPartition, list[Outgoing]]]:
-        found: dict[int, dict[TopicPartition, list[Outgoing]]] = defaultdict(
+        by_leader: dict[int, dict[TopicPartition, list[Outgoing]]] = defaultdict(
             lambda: defaultdict(list)
         )
         for one in outgoing:
@@ -153,8 +153,8 @@ class Dispatcher:
             row = partitions[index]
             # Without a leader it fails alone; others can be sent.
             leader = _NOBODY if row.leader is None else row.leader.id
-            found[leader][one.topic, row.partition_id].append(one)
-        return found
+            by_leader[leader][one.topic, row.partition_id].append(one)
+        return by_leader
 
     def _index(self, one: Outgoing, partitions: list[PartitionMetadata]) -> int:
         count = len(partitions)

@@ -93,8 +93,8 @@ def _bytes_of(setting: str, given: Any) -> Callable[[Any], bytes | None]:
     method = getattr(given, "to_bytes", None)
     # A whole number has such a method, too.
     if callable(method) and not isinstance(given, int):
-        found: Callable[[Any], bytes | None] = method
-        return found
+        encode: Callable[[Any], bytes | None] = method
+        return encode
     to_message = getattr(given, "to_message", None)
     if callable(to_message):
         return lambda data: _payload(to_message(data))

@@ -169,10 +169,10 @@ class FetchResponse:
             raise_for(row.error, f"fetch of {topic}-{partition}")
 
     def _row(self, topic: str, partition: int) -> FetchResponsePartition:
-        found = self.data.get((topic, partition))
-        if found is None:
+        row = self.data.get((topic, partition))
+        if row is None:
             raise KeyError(f"{topic}-{partition} is not in the response")
-        return found
+        return row
 
     def __iter__(self) -> Iterator[MessageAndOffset]:
         for row in self.data.values():

@@ -101,14 +101,14 @@ class Outgoing(NamedTuple):
 
 def flattened(given: Iterable[Any]) -> list[KeyedMessage]:
     """The messages of all that was given: KeyedMessage, ProducerData, and lists of them."""
-    found: list[KeyedMessage] = []
+    messages: list[KeyedMessage] = []
     for one in given:
         if isinstance(one, KeyedMessage):
-            found.append(one)
+            messages.append(one)
         elif isinstance(one, ProducerData):
-            found.extend(one.messages())
+            messages.extend(one.messages())
         elif isinstance(one, list | tuple):
-            found.extend(flattened(one))
+            messages.extend(flattened(one))
         else:
             raise TypeError(f"a KeyedMessage, a ProducerData or a list of them, and not {one!r}")
-    return found
+    return messages

@@ -51,11 +51,11 @@ class MessageSet:
     def _iterated(self, deep: bool) -> Iterator[MessageAndOffset]:
         position = 0
         while True:
-            found, end = read_messages(self.data, position, _ENTRIES, deep=deep)
+            messages, end = read_messages(self.data, position, _ENTRIES, deep=deep)
             if end == position:
                 return
             position = end
-            yield from found
+            yield from messages
 
     @property
     def size_in_bytes(self) -> int:

@@ -123,7 +123,7 @@ class OffsetChannel:
             for host, port in brokers:
                 try:
                     with self._connected(host, port) as any_broker:
-                        found = any_broker.find_coordinator(self.group)
+                        coordinator = any_broker.find_coordinator(self.group)
                 except ClientError as error:
                     if not error.retriable:
                         raise
@@ -135,7 +135,7 @@ class OffsetChannel:
                         error,
                     )
                     continue
-                self._coordinator = self._connected(found.host, found.port)
+                self._coordinator = self._connected(coordinator.host, coordinator.port)
                 break
             else:
                 self._sleep(self._backoff_s)

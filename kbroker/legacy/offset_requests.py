@@ -264,14 +264,14 @@ class OffsetFetchResponse:
 
         COMPAT: of a partition without one, ZooKeeper's say UNKNOWN_TOPIC_OR_PARTITION.
         """
-        found = {}
+        offsets = {}
         for (topic, partition), row in self.offsets.items():
             if row.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 continue
             raise_for(row.error, f"committed offset of {topic}-{partition}")
             if row.offset != NO_OFFSET:
-                found[topic, partition] = row
-        return found
+                offsets[topic, partition] = row
+        return offsets
 
 
 class ConsumerMetadataRequest:
@@ -306,7 +306,7 @@ def _require_version(version_id: int) -> None:
 
 
 def _by_topic(keys: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    found = defaultdict(list)
+    numbers = defaultdict(list)
     for topic, partition in keys:
-        found[topic].append(partition)
-    return found
+        numbers[topic].append(partition)
+    return numbers

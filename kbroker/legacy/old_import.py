@@ -71,7 +71,7 @@ class Notes:
             with open(self._path, encoding="utf-8") as file:
                 row: Any = json.load(file)
             source = row.pop("source")
-            found = ImportProgress(**{name: int(value) for name, value in row.items()})
+            progress = ImportProgress(**{name: int(value) for name, value in row.items()})
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -81,7 +81,7 @@ class Notes:
                 f"{self._path} is about {source}, not {self._source}: give each broker its own "
                 "id, and all runs the same --state and directories"
             )
-        return found
+        return progress
 
     def write(self, progress: ImportProgress) -> None:
         """Replace what is noted; it survives a power failure."""
@@ -191,12 +191,12 @@ class OldImport:
         if not batches:
             return
         expected = step.region.offset - batches[-1][1]
-        found = producer.last_offsets[topic, partition]
-        if found != expected:
+        last_offset = producer.last_offsets[topic, partition]
+        if last_offset != expected:
             raise ImportFailed(
-                f"{planned.target}: records got offset {found} instead of {expected}, so something "
-                "else writes to it: delete the topic and the files about it in --state, and begin "
-                "again when nothing does"
+                f"{planned.target}: records got offset {last_offset} instead of {expected}, so "
+                "something else writes to it: delete the topic and the files about it in --state, "
+                "and begin again when nothing does"
             )
         self.counts.records += sum(records for _, records in batches)
 

@@ -96,33 +96,33 @@ class OldLogPart(NamedTuple):
 
 def partitions_in(directory: str, broker: int) -> list[OldPartition]:
     """The partitions in the log directory of a broker, by name. Raises OSError."""
-    found = []
+    partitions = []
     for entry in os.scandir(directory):
         match = _PARTITION.fullmatch(entry.name)
         if match is None or not entry.is_dir():
             continue
         segments = _segments(entry.path)
-        found.append(OldPartition(match[1], broker, int(match[2]), segments))
-    return sorted(found, key=lambda each: each[:3])
+        partitions.append(OldPartition(match[1], broker, int(match[2]), segments))
+    return sorted(partitions, key=lambda each: each[:3])
 
 
 def _segments(directory: str) -> list[OldSegment]:
-    found = []
+    segments = []
     for entry in os.scandir(directory):
         match = _SEGMENT.fullmatch(entry.name)
         if match is None or not entry.is_file():
             continue
         segment = OldSegment(int(match[1]), entry.path, entry.stat().st_size)
         if segment.end <= _POSITION_MAX:
-            found.append(segment)
-    if not found:
+            segments.append(segment)
+    if not segments:
         return []
-    found.sort()
+    segments.sort()
     # A segment ends where the next one begins, even if its file goes on.
-    nexts = [segment.base for segment in found[1:]] + [_POSITION_MAX]
+    nexts = [segment.base for segment in segments[1:]] + [_POSITION_MAX]
     return [
         segment._replace(size=min(segment.size, after - segment.base))
-        for segment, after in zip(found, nexts, strict=True)
+        for segment, after in zip(segments, nexts, strict=True)
     ]
 
 

@@ -101,7 +101,7 @@ def read_layout(nodes: Znodes) -> Layout:
 
 def read_group_offsets(nodes: Znodes) -> list[GroupOffset]:
     """Of all groups. Raises ZnodeError, UnreachableError."""
-    found = []
+    offsets = []
     for group in _children(nodes, "/consumers"):
         home = f"/consumers/{group}/offsets"
         for topic in _children(nodes, home):
@@ -110,8 +110,8 @@ def read_group_offsets(nodes: Znodes) -> list[GroupOffset]:
                 text = _text(nodes, f"{home}/{topic}/{name}")
                 if place is not None and text.isdecimal() and len(text) < 20:
                     key = int(place[1]), int(place[2])
-                    found.append(GroupOffset(group, topic, *key, int(text)))
-    return found
+                    offsets.append(GroupOffset(group, topic, *key, int(text)))
+    return offsets
 
 
 def _children(nodes: Znodes, path: str) -> list[str]:

@@ -85,10 +85,10 @@ def java_abs(number: int) -> int:
 
 
 def _polynomial(start: int, values: tuple[int, ...]) -> int:
-    found = start
+    hashed = start
     for value in values:
-        found = (31 * found + value) & _MASK
-    return _signed(found)
+        hashed = (31 * hashed + value) & _MASK
+    return _signed(hashed)
 
 
 def _folded(bits: int) -> int:

@@ -122,10 +122,10 @@ class SimpleConsumer:
         """The broker with the offsets of a group. Raises RejectedError; retriable while the
         cluster prepares to have some.
         """
-        found = self.send(ConsumerMetadataRequest(group))
-        raise_for(found.error_code, f"the coordinator of group {group}")
-        assert found.coordinator is not None
-        return found.coordinator
+        response = self.send(ConsumerMetadataRequest(group))
+        raise_for(response.error_code, f"the coordinator of group {group}")
+        assert response.coordinator is not None
+        return response.coordinator
 
     # -- offsets of logs
 

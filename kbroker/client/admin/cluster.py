@@ -90,8 +90,8 @@ class ClusterSummary(NamedTuple):
 def describe_cluster(cluster: Cluster) -> ClusterState:
     """One request to any broker. Raises UnreachableError, Timeout, RejectedError."""
     response, rows = _ask(cluster)
-    found = _summary(response, rows)
-    return ClusterState(found.cluster_id, found.controller, found.brokers, topics_of(rows))
+    summary = _summary(response, rows)
+    return ClusterState(summary.cluster_id, summary.controller, summary.brokers, topics_of(rows))
 
 
 def summarize_cluster(cluster: Cluster) -> ClusterSummary:

@@ -75,7 +75,7 @@ def describe_configs(
     keys: only these settings.
     """
     wanted = None if keys is None else list(keys)
-    found: dict[str, list[Setting] | RejectedError] = {}
+    results: dict[str, list[Setting] | RejectedError] = {}
     row = DescribeConfigsRequest.DescribeConfigsResource
     by_node: dict[int | None, list[Any]] = {}
     for name in dict.fromkeys(names):
@@ -88,8 +88,8 @@ def describe_configs(
         )
         response = cluster.call(node, request, what="describe configs")
         for result in response.results:
-            found[result.resource_name] = _settings(kind, result)
-    return found
+            results[result.resource_name] = _settings(kind, result)
+    return results
 
 
 def _node_of(kind: int, name: str) -> int | None:

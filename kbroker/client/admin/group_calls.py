@@ -41,13 +41,13 @@ class GroupCalls(AdminCalls):
         """State and members of groups of the classic and the consumer protocol; GROUP_ID_NOT_FOUND
         for one that does not exist.
         """
-        found: dict[str, GroupState | RejectedError] = {}
+        states: dict[str, GroupState | RejectedError] = {}
         for group in groups:
             try:
-                found[group] = self._do(group_admin.describe_group, group)
+                states[group] = self._do(group_admin.describe_group, group)
             except RejectedError as error:
-                found[group] = error
-        return found
+                states[group] = error
+        return states
 
     def delete_groups(self, groups: Iterable[str]) -> dict[str, ClientError | None]:
         """Delete groups without members, with their offsets (KIP-229)."""
@@ -118,13 +118,13 @@ class GroupCalls(AdminCalls):
         UnsupportedByBroker.
         """
         wanted = None if states is None else {state.lower() for state in states}
-        found = self._do(
+        listed = self._do(
             transaction_admin.list_transactions,
             producer_ids=producer_ids,
             longer_than_ms=longer_than_ms,
             pattern=pattern,
         )
-        return [row for row in found if wanted is None or row.state.lower() in wanted]
+        return [row for row in listed if wanted is None or row.state.lower() in wanted]
 
     def describe_transactions(
         self, transactional_ids: Iterable[str]
@@ -132,13 +132,13 @@ class GroupCalls(AdminCalls):
         """State, producer, timeout and partitions of transactions; TRANSACTIONAL_ID_NOT_FOUND for
         an id that no producer has used.
         """
-        found: dict[str, TransactionState | RejectedError] = {}
+        results: dict[str, TransactionState | RejectedError] = {}
         for name in transactional_ids:
             try:
-                found[name] = self._do(transaction_admin.describe_transaction, name)
+                results[name] = self._do(transaction_admin.describe_transaction, name)
             except RejectedError as error:
-                found[name] = error
-        return found
+                results[name] = error
+        return results
 
     def describe_producers(
         self, partitions: Iterable[TopicPartition], *, node: int | None = None
@@ -162,11 +162,11 @@ class GroupCalls(AdminCalls):
 
     def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, ClientError | None]:
         """Abort the open transaction of each id, and let its producer do nothing more."""
-        found: dict[str, ClientError | None] = {}
+        errors: dict[str, ClientError | None] = {}
         for name in transactional_ids:
             try:
                 self._do(transaction_admin.force_terminate, name)
-                found[name] = None
+                errors[name] = None
             except RejectedError as error:
-                found[name] = error
-        return found
+                errors[name] = error
+        return errors

@@ -95,16 +95,16 @@ class Progress(NamedTuple):
 
 def list_groups(cluster: Cluster) -> list[ListedGroup]:
     """The groups of all brokers, sorted. Raises RejectedError, UnreachableError, Timeout."""
-    found = []
+    listed = []
     for node in cluster.nodes():
         response = cluster.call(node, ListGroupsRequest(), what="list groups")
         if response.error_code:
             raise RejectedError(response.error_code, f"list groups of broker {node}")
-        found += [
+        listed += [
             ListedGroup(row.group_id, row.group_type, row.group_state, row.protocol_type, node)
             for row in response.groups
         ]
-    return sorted(found)
+    return sorted(listed)
 
 
 def describe_group(cluster: Cluster, group: str) -> GroupState:
@@ -212,11 +212,11 @@ def _assigned(data: bytes) -> list[TopicPartition]:
         return []
     version = min(int.from_bytes(data[:2], "big"), _ASSIGNMENT_MAX)
     try:
-        found, _ = codec.decode(ConsumerProtocolAssignment, version, data, 2)
+        assignment, _ = codec.decode(ConsumerProtocolAssignment, version, data, 2)
     except ValueError:
         return []
     return sorted(
-        (row.topic, number) for row in found.assigned_partitions for number in row.partitions
+        (row.topic, number) for row in assignment.assigned_partitions for number in row.partitions
     )
 
 
@@ -259,10 +259,10 @@ def offsets_at(
     no record after it.
     """
     wanted = list(partitions)
-    found = list_offsets(cluster, dict.fromkeys(wanted, time_ms))
-    late = [key for key in wanted if found[key].offset < 0]
+    offsets = list_offsets(cluster, dict.fromkeys(wanted, time_ms))
+    late = [key for key in wanted if offsets[key].offset < 0]
     ends = list_offsets(cluster, dict.fromkeys(late, LATEST)) if late else {}
-    return {key: (ends if key in ends else found)[key].offset for key in wanted}
+    return {key: (ends if key in ends else offsets)[key].offset for key in wanted}
 
 
 def delete_groups(cluster: Cluster, groups: Iterable[str]) -> dict[str, ClientError | None]:

@@ -41,16 +41,16 @@ class KafkaAdminClient(TopicCalls, GroupCalls, AccessCalls, ClusterCalls):
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None, **settings: Any) -> None:
-        found = admin_settings(config, settings)
-        for name in found.without_effect(SETTINGS):
+        values = admin_settings(config, settings)
+        for name in values.without_effect(SETTINGS):
             logger.warning("the setting %s has no effect: %s", name, SETTINGS[name].no_effect)
-        self.client_id: str = found["client.id"] or f"adminclient-{next(_numbers)}"
-        seconds = found["default.api.timeout.ms"] / 1000
+        self.client_id: str = values["client.id"] or f"adminclient-{next(_numbers)}"
+        seconds = values["default.api.timeout.ms"] / 1000
         cluster = Cluster(
-            ",".join(found["bootstrap.servers"]),
-            found.security,
+            ",".join(values["bootstrap.servers"]),
+            values.security,
             client_id=self.client_id,
-            request_timeout=found["request.timeout.ms"] / 1000,
+            request_timeout=values["request.timeout.ms"] / 1000,
             deadline=seconds,
         )
         super().__init__(cluster, threading.Lock(), seconds)

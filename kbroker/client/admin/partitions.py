@@ -41,10 +41,10 @@ class Reassignment(NamedTuple):
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     """The numbers of partitions by their topics."""
-    found: dict[str, list[int]] = {}
+    numbers: dict[str, list[int]] = {}
     for topic, number in partitions:
-        found.setdefault(topic, []).append(number)
-    return found
+        numbers.setdefault(topic, []).append(number)
+    return numbers
 
 
 def eligible_replicas(
@@ -55,7 +55,7 @@ def eligible_replicas(
         DescribeTopicPartitionsRequest as Request,
     )
 
-    found: dict[TopicPartition, Eligible] = {}
+    eligible: dict[TopicPartition, Eligible] = {}
     cursor = None
     wanted = [Request.TopicRequest(name=name) for name in sorted(names)]
     while wanted:
@@ -68,7 +68,7 @@ def eligible_replicas(
             return {}
         for topic in response.topics:
             for row in topic.partitions:
-                found[topic.name, row.partition_index] = Eligible(
+                eligible[topic.name, row.partition_index] = Eligible(
                     row.eligible_leader_replicas, row.last_known_elr
                 )
         if response.next_cursor is None:
@@ -76,7 +76,7 @@ def eligible_replicas(
         at = response.next_cursor
         cursor = Request.Cursor(topic_name=at.topic_name, partition_index=at.partition_index)
         wanted = [row for row in wanted if row.name >= at.topic_name]
-    return found
+    return eligible
 
 
 def list_reassignments(
@@ -168,13 +168,13 @@ def _by_leader(
     troubles: dict[TopicPartition, ClientError],
     retry: Retry,
 ) -> dict[int, dict[TopicPartition, int]]:
-    found: dict[int, dict[TopicPartition, int]] = {}
+    by_leader: dict[int, dict[TopicPartition, int]] = {}
     for key, offset in wanted.items():
         try:
-            found.setdefault(cluster.leader(*key, retry)[1], {})[key] = offset
+            by_leader.setdefault(cluster.leader(*key, retry)[1], {})[key] = offset
         except ClientError as error:
             troubles[key] = error
-    return found
+    return by_leader
 
 
 def _deleted(

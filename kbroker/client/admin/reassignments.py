@@ -129,11 +129,11 @@ def replica_dirs(
 ) -> dict[PartitionReplica, ReplicaDirs]:
     """Where these are. Raises Timeout, UnreachableError, RejectedError."""
     wanted = list(replicas)
-    found = log_dirs(cluster, sorted({replica.node for replica in wanted}))
+    dirs = log_dirs(cluster, sorted({replica.node for replica in wanted}))
     places: dict[PartitionReplica, ReplicaDirs] = {}
     for replica in wanted:
         current = future = None
-        for row in found[replica.node]:
+        for row in dirs[replica.node]:
             for each in row.replicas.get((replica.topic, replica.partition), ()):
                 if each.future:
                     future = row.path

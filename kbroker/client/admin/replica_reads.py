@@ -44,14 +44,14 @@ def read_replicas(
     partition_bytes: int,
 ) -> dict[TopicPartition, dict[int, ReplicaData]]:
     """By partition and node. Raises RejectedError, UnreachableError, Timeout."""
-    found: dict[TopicPartition, dict[int, ReplicaData]] = {key: {} for key in replicas}
+    contents: dict[TopicPartition, dict[int, ReplicaData]] = {key: {} for key in replicas}
     for node in sorted({node for nodes in replicas.values() for node in nodes}):
         wanted = {key: offsets[key] for key, nodes in replicas.items() if node in nodes}
         rows = fetch_replicas(cluster, node, wanted, partition_bytes)
         for key, (high_watermark, records) in rows.items():
             batches = list(batch_sums(records, offsets[key]))
-            found[key][node] = ReplicaData(high_watermark, batches)
-    return found
+            contents[key][node] = ReplicaData(high_watermark, batches)
+    return contents
 
 
 def fetch_replicas(
@@ -90,14 +90,14 @@ def fetch_replicas(
     )
     what = f"read replicas of broker {node}"
     response = cluster.call(node, request, what=what, at_most=_LAST_WITH_NAMES)
-    found = {}
+    contents = {}
     for topic in response.responses:
         for row in topic.partitions:
             key = topic.topic, row.partition_index
             if row.error_code:
                 raise RejectedError(row.error_code, f"read {key[0]}-{key[1]} of broker {node}")
-            found[key] = row.high_watermark, bytes(row.records or b"")
-    return found
+            contents[key] = row.high_watermark, bytes(row.records or b"")
+    return contents
 
 
 def batch_sums(data: bytes, first: int) -> Iterator[BatchSum]:

@@ -109,11 +109,11 @@ def describe_topics(cluster: Cluster, names: Iterable[str]) -> list[TopicState]:
     that does not exist; never creates one.
     """
     wanted = list(dict.fromkeys(names))
-    found = {row.name: _state(row) for row in _rows(cluster, wanted)} if wanted else {}
+    states = {row.name: _state(row) for row in _rows(cluster, wanted)} if wanted else {}
     for name in wanted:
-        if name not in found:
+        if name not in states:
             raise RejectedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}")
-    return [found[name] for name in wanted]
+    return [states[name] for name in wanted]
 
 
 def _rows(cluster: Cluster, names: list[str] | None) -> list[Any]:

@@ -76,16 +76,16 @@ def list_transactions(
         duration_filter=longer_than_ms,
         transactional_id_pattern=pattern,
     )
-    found = []
+    listed = []
     for node in cluster.nodes():
         response = cluster.call(node, request, what="list transactions")
         if response.error_code:
             raise RejectedError(response.error_code, f"list transactions of broker {node}")
-        found += [
+        listed += [
             ListedTransaction(node, row.transactional_id, row.producer_id, row.transaction_state)
             for row in response.transaction_states
         ]
-    return found
+    return listed
 
 
 def describe_transaction(cluster: Cluster, transactional_id: str) -> TransactionState:
@@ -122,7 +122,7 @@ def describe_producers(
     """
     from kbroker.protocol.messages.describe_producers import DescribeProducersRequest as Request
 
-    found: dict[TopicPartition, list[ActiveProducer]] = {}
+    producers: dict[TopicPartition, list[ActiveProducer]] = {}
     left = list(partitions)
     retry = cluster.retry("describe producers")
     while left:
@@ -143,13 +143,13 @@ def describe_producers(
                     for row in topic.partitions:
                         key = topic.name, row.partition_index
                         _check_partition(cluster, key, row)
-                        found[key] = [_producer(each) for each in row.active_producers]
-            left = [key for key in left if key not in found]
+                        producers[key] = [_producer(each) for each in row.active_producers]
+            left = [key for key in left if key not in producers]
         except ClientError as error:
             if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
             retry.pause(error)
-    return found
+    return producers
 
 
 def _place(cluster: Cluster, key: TopicPartition, node: int | None, retry: Any) -> int:
@@ -206,8 +206,8 @@ def abort_in_partition(
             for row in (
                 row
                 for each in response.markers
-                for found in each.topics
-                for row in found.partitions
+                for topic_row in each.topics
+                for row in topic_row.partitions
             ):
                 if row.error_code:
                     raise RejectedError(row.error_code, what)

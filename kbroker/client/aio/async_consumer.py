@@ -212,9 +212,9 @@ class AsyncKafkaConsumer:
                     return kept
         deadline = time.monotonic() + timeout
         while True:
-            found = await self._run(lambda: call(max(0.0, deadline - time.monotonic())), reads=True)
-            if found or time.monotonic() >= deadline or _in_callback():
-                return found
+            rows = await self._run(lambda: call(max(0.0, deadline - time.monotonic())), reads=True)
+            if rows or time.monotonic() >= deadline or _in_callback():
+                return rows
 
     def _queued(self, call: Callable[[], Result]) -> Future[Result]:
         """Run it in the consumer's thread, which waits for a callback."""
@@ -311,12 +311,12 @@ class AsyncKafkaConsumer:
         is_open = not self._closed
         while True:
             try:
-                found = await self.poll(max_records=1)
+                records = await self.poll(max_records=1)
             except ClientClosed:
                 if is_open:
                     return
                 raise
-            for record in found:
+            for record in records:
                 yield record
 
     async def poll_columns(

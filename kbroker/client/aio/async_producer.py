@@ -77,14 +77,14 @@ class SentRecords:
     async def exceptions(self) -> dict[int, Exception]:
         """Why records have failed, by their places in the list."""
         await self._ended()
-        found: dict[int, Exception] = {}
+        errors: dict[int, Exception] = {}
         at = 0
         for part in self._parts:
-            found |= {at + place: error for place, error in part.exceptions(0).items()}
+            errors |= {at + place: error for place, error in part.exceptions(0).items()}
             at += len(part)
         if self._error is not None:
-            found |= dict.fromkeys(range(at, at + self._untaken), self._error)
-        return found
+            errors |= dict.fromkeys(range(at, at + self._untaken), self._error)
+        return errors
 
     async def result(self) -> list[tuple[str, int, int, int]]:
         """Where the records are: (topic, partition, offset of the first, count) for each run of
@@ -443,8 +443,8 @@ class AsyncKafkaProducer:
                 await asyncio.wait([self._running])
             work = self._running = loop.run_in_executor(self._threads, call)
             work.add_done_callback(retrieved)
-            found: Result = await asyncio.shield(work)
-            return found
+            result: Result = await asyncio.shield(work)
+            return result
 
     async def init_transactions(self, timeout: float | None = None) -> None:
         """As ``KafkaProducer.init_transactions``."""

@@ -104,8 +104,8 @@ def read_arrow(
     )
     sets = RangeFetch(cluster, topic, partition, start, end, read_committed=read_committed, **fetch)
     try:
-        for found in sets:
-            reader.load(found.records, found.aborted)
+        for record_set in sets:
+            reader.load(record_set.records, record_set.aborted)
             while (batch := reader.read()) is not None:
                 yield pa.record_batch(batch)
             reader.unload()

@@ -39,8 +39,8 @@ def count_records(
     counter = RecordCounter(start, end, bucket_ms)
     sets = RangeFetch(cluster, topic, partition, start, end, read_committed=read_committed, **fetch)
     try:
-        for found in sets:
-            counter.count(found.records, found.aborted)
+        for record_set in sets:
+            counter.count(record_set.records, record_set.aborted)
     except RecordsDamaged as error:
         offset, why = error.args
         raise CorruptRecords(topic, partition, offset, why) from error

@@ -114,9 +114,9 @@ class RangeFetch:
     def __iter__(self) -> Iterator[RecordSet]:
         try:
             while self.next_offset < self.end:
-                found = self._next_set()
-                if found is not None:
-                    yield found
+                record_set = self._next_set()
+                if record_set is not None:
+                    yield record_set
         finally:
             self.close()
 
@@ -137,11 +137,11 @@ class RangeFetch:
         retry = self.cluster.retry(what, self._deadline)
         while True:
             try:
-                found = self._receive(retry)
+                record_set = self._receive(retry)
                 self._unknown_since = None
-                if found is not None:
+                if record_set is not None:
                     self._fetch_ahead(retry)
-                    return found
+                    return record_set
                 if self.next_offset >= self.end:
                     return None
             except ClientError as error:

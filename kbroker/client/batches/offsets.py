@@ -83,7 +83,7 @@ def list_offsets(
     Raises RejectedError for a partition that does not exist, UnreachableError, Timeout.
     """
     retry = cluster.retry("offsets", deadline)
-    found: dict[TopicPartition, Offset] = {}
+    offsets: dict[TopicPartition, Offset] = {}
     left = dict(wanted)
     while left:
         try:
@@ -93,14 +93,14 @@ def list_offsets(
                 cluster.forget_topic(topic)
             retry.pause(error)
             continue
-        found.update(listed.found)
+        offsets.update(listed.found)
         for key in listed.found:
             del left[key]
         if listed.errors:
             for topic, _ in listed.errors:
                 cluster.forget_topic(topic)
             retry.pause(_worst(listed.errors))
-    return found
+    return offsets
 
 
 class _Listed:

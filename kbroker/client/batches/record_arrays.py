@@ -141,25 +141,25 @@ def timestamps_of(given: Any, count: int) -> Any:
         return given
     import numpy as np
 
-    found = _integers("timestamps", given, np.int64)
-    if len(found) != count:
-        raise ValueError(f"{len(found)} timestamps for {count} values")
-    return found
+    timestamps = _integers("timestamps", given, np.int64)
+    if len(timestamps) != count:
+        raise ValueError(f"{len(timestamps)} timestamps for {count} values")
+    return timestamps
 
 
 def _integers(what: str, given: Any, kind: type) -> Any:
     import numpy as np
 
-    found = np.asarray(given)
-    if found.ndim != 1:
-        raise ValueError(f"{what} have {found.ndim} dimensions, not 1")
-    if found.dtype.kind not in "iu" and len(found):
-        raise TypeError(f"{what} are of {found.dtype}, not of integers")
-    if found.dtype != kind and len(found):
+    array = np.asarray(given)
+    if array.ndim != 1:
+        raise ValueError(f"{what} have {array.ndim} dimensions, not 1")
+    if array.dtype.kind not in "iu" and len(array):
+        raise TypeError(f"{what} are of {array.dtype}, not of integers")
+    if array.dtype != kind and len(array):
         bounds = np.iinfo(kind)
-        if not (bounds.min <= int(found.min()) and int(found.max()) <= bounds.max):
+        if not (bounds.min <= int(array.min()) and int(array.max()) <= bounds.max):
             raise ValueError(f"{what} do not fit {np.dtype(kind)}")
-    return np.ascontiguousarray(found, kind)
+    return np.ascontiguousarray(array, kind)
 
 
 def slices_of(

@@ -52,12 +52,12 @@ class TopicReader:
 
     def ends(self) -> dict[TopicPartition, int]:
         """Where each partition ends now, exclusive."""
-        found = list_offsets(
+        offsets = list_offsets(
             self.cluster,
             dict.fromkeys(self.positions, LATEST),
             read_committed=self.read_committed,
         )
-        return {key: row.offset for key, row in found.items()}
+        return {key: row.offset for key, row in offsets.items()}
 
     def read(self, ends: Mapping[TopicPartition, int]) -> Iterator[ReadRecord]:
         """The records up to these ends, partition by partition.
@@ -80,34 +80,34 @@ class TopicReader:
             read_committed=self.read_committed,
         )
         try:
-            for found in sets:
-                for record in self._records(key, found):
+            for record_set in sets:
+                for record in self._records(key, record_set):
                     if self.positions[key] <= record.offset < end:
                         self.positions[key] = record.offset + 1
                         yield record
                 # Control records and gaps of compaction have no record here.
-                self.positions[key] = max(self.positions[key], min(found.next_offset, end))
+                self.positions[key] = max(self.positions[key], min(record_set.next_offset, end))
             self.positions[key] = max(self.positions[key], end)
         finally:
             sets.close()
 
-    def _records(self, key: TopicPartition, found: RecordSet) -> Iterator[ReadRecord]:
+    def _records(self, key: TopicPartition, record_set: RecordSet) -> Iterator[ReadRecord]:
         at = self.positions[key]
         try:
-            for record in records_of(key, found):
+            for record in records_of(key, record_set):
                 at = record.offset
                 yield record
         except (CorruptBatchError, DecompressionError) as error:
             raise CorruptRecords(*key, at, str(error)) from error
 
 
-def records_of(key: TopicPartition, found: RecordSet) -> Iterator[ReadRecord]:
+def records_of(key: TopicPartition, record_set: RecordSet) -> Iterator[ReadRecord]:
     """The records in what a fetch returned, of any format, without those of aborted transactions.
 
     Raises CorruptBatchError, DecompressionError.
     """
-    data = found.records
-    aborted = sorted(found.aborted, key=lambda row: row[1], reverse=True)
+    data = record_set.records
+    aborted = sorted(record_set.aborted, key=lambda row: row[1], reverse=True)
     active: set[int] = set()
     position = 0
     while position + MAGIC_AT < len(data):

@@ -250,12 +250,12 @@ def outcome(
         if error.code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             return Outcome.UNKNOWN
         raise
-    (found,) = response.transaction_states
-    if found.producer_id != identity.producer_id:
+    (state,) = response.transaction_states
+    if state.producer_id != identity.producer_id:
         return Outcome.UNKNOWN
     # A broker that ends a transaction bumps the epoch, and so does EndTxn of the second protocol.
-    raised = found.producer_epoch - identity.producer_epoch
-    last = _OUTCOMES.get(found.transaction_state, Outcome.UNKNOWN)
+    raised = state.producer_epoch - identity.producer_epoch
+    last = _OUTCOMES.get(state.transaction_state, Outcome.UNKNOWN)
     return last if raised in ((0,) if last is Outcome.OPEN else (0, 1, 2)) else Outcome.UNKNOWN
 
 
@@ -278,7 +278,7 @@ def open_transactional_ids(cluster: Cluster, *, deadline: float | None = None) -
     """Transactional ids of all brokers that have an open transaction; of brokers before Kafka 3.0
     none."""
     request = ListTransactionsRequest(state_filters=["Ongoing"])
-    found: list[str] = []
+    ids: list[str] = []
     for node in cluster.nodes(deadline=deadline):
         try:
             response = cluster.call(node, request, what="open transactions", deadline=deadline)
@@ -286,8 +286,8 @@ def open_transactional_ids(cluster: Cluster, *, deadline: float | None = None) -
             continue
         if response.error_code:
             raise RejectedError(response.error_code, f"open transactions of node {node}")
-        found += [row.transactional_id for row in response.transaction_states]
-    return found
+        ids += [row.transactional_id for row in response.transaction_states]
+    return ids
 
 
 def end_transaction(

@@ -20,7 +20,7 @@ _ALONE_S = 0.25
 
 def parse_addresses(text: str) -> list[tuple[str, int]]:
     """``host:port,[::1]:port`` as pairs. Raises SettingRefused."""
-    found = []
+    addresses = []
     for part in text.split(","):
         address = part.strip().rpartition("://")[2]
         if not address:
@@ -29,10 +29,10 @@ def parse_addresses(text: str) -> list[tuple[str, int]]:
         host = host.strip("[]")
         if not separator or not host or not port.isdecimal() or not 0 < int(port) < 65536:
             raise SettingRefused("bootstrap.servers", f"{part.strip()!r} is not host:port")
-        found.append((host, int(port)))
-    if not found:
+        addresses.append((host, int(port)))
+    if not addresses:
         raise SettingRefused("bootstrap.servers", "write host:port,host:port")
-    return found
+    return addresses
 
 
 def connect(host: str, port: int, timeout: float) -> socket.socket:
@@ -42,17 +42,17 @@ def connect(host: str, port: int, timeout: float) -> socket.socket:
     """
     # As bytes, if it can be: for text Python loads tables of international names, 5 ms.
     name: Any = host.encode() if host.isascii() else host
-    found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
-    if len(found) == 1:
-        return _connect_one(found[0], timeout)
+    infos = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
+    if len(infos) == 1:
+        return _connect_one(infos[0], timeout)
     deadline = time.monotonic() + timeout
     attempts = _Attempts()
     try:
-        while found or attempts.sockets:
-            if found:
-                attempts.begin(found.pop(0))
+        while infos or attempts.sockets:
+            if infos:
+                attempts.begin(infos.pop(0))
             now = time.monotonic()
-            until = min(deadline, now + _ALONE_S) if found else deadline
+            until = min(deadline, now + _ALONE_S) if infos else deadline
             made = attempts.connected(until)
             if made is not None:
                 return made
@@ -63,8 +63,8 @@ def connect(host: str, port: int, timeout: float) -> socket.socket:
         attempts.close()
 
 
-def _connect_one(found: Any, timeout: float) -> socket.socket:
-    family, kind, protocol, _, address = found
+def _connect_one(info: Any, timeout: float) -> socket.socket:
+    family, kind, protocol, _, address = info
     made = socket.socket(family, kind, protocol)
     try:
         made.settimeout(timeout)
@@ -82,8 +82,8 @@ class _Attempts:
         self.sockets: dict[int, socket.socket] = {}
         self.error: OSError | None = None
 
-    def begin(self, found: Any) -> None:
-        family, kind, protocol, _, address = found
+    def begin(self, info: Any) -> None:
+        family, kind, protocol, _, address = info
         try:
             made = socket.socket(family, kind, protocol)
         except OSError as error:

@@ -62,7 +62,7 @@ def oauth_settings(settings: Mapping[str, str], jaas: Mapping[str, str]) -> OAut
         return next((settings[name] for name in names if settings.get(name)), jaas.get(option, ""))
 
     prefix = "sasl.oauthbearer."
-    found = OAuthSettings(
+    own = OAuthSettings(
         url,
         given("clientId", f"{prefix}client.id", f"{prefix}client.credentials.client.id"),
         given(
@@ -72,27 +72,27 @@ def oauth_settings(settings: Mapping[str, str], jaas: Mapping[str, str]) -> OAut
         _extensions(settings.get(f"{prefix}extensions", ""), jaas),
         settings.get("https.ca.location") or None,
     )
-    if scheme != "file" and not (found.client_id and found.client_secret):
+    if scheme != "file" and not (own.client_id and own.client_secret):
         raise SettingRefused(
             f"{prefix}client.id", f"set it and {prefix}client.secret, or both in sasl.jaas.config"
         )
-    return found
+    return own
 
 
 def _extensions(text: str, jaas: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    found = {
+    extensions = {
         name.removeprefix("extension_"): value
         for name, value in jaas.items()
         if name.startswith("extension_")
     }
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, value = part.partition("=")
-        found[name.strip()] = value.strip()
-    for name, value in found.items():
+        extensions[name.strip()] = value.strip()
+    for name, value in extensions.items():
         usable = _EXTENSION_NAME.fullmatch(name) and _EXTENSION_VALUE.fullmatch(value)
         if not usable or name == "auth":
             raise SettingRefused("sasl.oauthbearer.extensions", f"{name!r}: write letters=value")
-    return tuple(sorted(found.items()))
+    return tuple(sorted(extensions.items()))
 
 
 class TokenSource:

@@ -41,11 +41,11 @@ def keys(settings: Mapping[str, str]) -> str:
     from kbroker.security.tls import stores
 
     try:
-        found = stores.load_keys(_Configs(settings))
+        pem = stores.load_keys(_Configs(settings))
     except ConfigError as error:
         raise SettingRefused(error.key, f"expected {error.allowed}") from None
-    assert found is not None
-    return found.key + "".join(found.chain)
+    assert pem is not None
+    return pem.key + "".join(pem.chain)
 
 
 class _Configs:

@@ -37,12 +37,12 @@ class _PartReader:
 
 
 def read(
-    found: FetchedSet, columns: Iterable[str] | None, check_crcs: bool
+    fetched: FetchedSet, columns: Iterable[str] | None, check_crcs: bool
 ) -> tuple[list[pa.RecordBatch], UnreadableRecord | None]:
     """The records of a set from the position on, which moves behind them, and what is wrong with
     the next one, if something is.
     """
-    part = found.part
+    part = fetched.part
     assert part.position is not None
     names = columns_of(columns, False)
     made = part.reader
@@ -57,7 +57,7 @@ def read(
     reader = made.reader
     out: list[pa.RecordBatch] = []
     error = None
-    reader.load(found.records, found.aborted)
+    reader.load(fetched.records, fetched.aborted)
     try:
         while (batch := reader.read()) is not None:
             out.append(pa.record_batch(batch))
@@ -65,7 +65,7 @@ def read(
         offset, why = damaged.args
         at = max(part.position, reader.row_offset + 1, offset)
         error = UnreadableRecord(*part.key, at, at + 1, why)
-    if reader.leader_epoch >= 0 or found.next_offset > part.position:
+    if reader.leader_epoch >= 0 or fetched.next_offset > part.position:
         part.epoch = reader.leader_epoch
     last = reader.finish()
     if last is not None:
@@ -74,7 +74,7 @@ def read(
         part.position = error.offset
         part.drop_reader()
     else:
-        part.position = max(part.position, found.next_offset)
+        part.position = max(part.position, fetched.next_offset)
         made.next_offset = part.position
         reader.unload()
     return out, error

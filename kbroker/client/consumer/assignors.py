@@ -84,7 +84,7 @@ class RangeAssignor(RackAwareAssignor):
     def assign(
         self, counts: Mapping[str, int], members: Members, racks: PartitionRacks | None = None
     ) -> Assigned:
-        found: Assigned = {name: [] for name in members}
+        assigned: Assigned = {name: [] for name in members}
         known = Racks(members, racks) if racks else None
         order = ordered(members)
         topics = [
@@ -97,12 +97,12 @@ class RangeAssignor(RackAwareAssignor):
             for topic in sorted(_topics(members))
         ]
         if any(topic.has_racks for topic in topics):
-            match_ranges(topics, found)
+            match_ranges(topics, assigned)
         for topic in topics:
-            topic.assign(found)
-        for keys in found.values():
+            topic.assign(assigned)
+        for keys in assigned.values():
             keys.sort()
-        return found
+        return assigned
 
 
 class RoundRobinAssignor(Assignor):
@@ -111,15 +111,15 @@ class RoundRobinAssignor(Assignor):
     name = "roundrobin"
 
     def assign(self, counts: Mapping[str, int], members: Members) -> Assigned:
-        found: Assigned = {name: [] for name in members}
+        assigned: Assigned = {name: [] for name in members}
         order = ordered(members)
         at = 0
         for key in _partitions(counts, members):
             while key[0] not in members[order[at % len(order)]].topics:
                 at += 1
-            found[order[at % len(order)]].append(key)
+            assigned[order[at % len(order)]].append(key)
             at += 1
-        return found
+        return assigned
 
 
 class StickyAssignor(RackAwareAssignor):
@@ -173,14 +173,15 @@ class CooperativeStickyAssignor(RackAwareAssignor):
             except ValueError:
                 generation = NO_GENERATION
             claims[name] = member.owned, max(generation, member.generation)
-        found = sticky(counts, members, claims, racks)
+        assigned = sticky(counts, members, claims, racks)
         owners: dict[Key, set[str]] = defaultdict(set)
         for name, member in members.items():
             for key in member.owned:
                 owners[key].add(name)
         # What another member still has is assigned once that one has given it up.
         return {
-            name: [key for key in keys if not owners[key] - {name}] for name, keys in found.items()
+            name: [key for key in keys if not owners[key] - {name}]
+            for name, keys in assigned.items()
         }
 
 
@@ -217,14 +218,14 @@ def sticky(
     if racks and (known := Racks(members, racks)).help(members, partitions):
         near = NearMembers(known, able)
     if len(set(topics.values())) == 1:
-        found = _sticky_equal(partitions, order, owner, near)
+        assigned = _sticky_equal(partitions, order, owner, near)
     else:
-        found = _sticky_general(partitions, order, able, owner, near)
-    return found if near is None else _better(found, order, partitions, owner, near)
+        assigned = _sticky_general(partitions, order, able, owner, near)
+    return assigned if near is None else _better(assigned, order, partitions, owner, near)
 
 
 def _better(
-    found: Assigned,
+    assigned: Assigned,
     order: list[str],
     partitions: list[Key],
     owner: Mapping[Key, str],
@@ -234,7 +235,7 @@ def _better(
     end, also where partitions that cannot all be near could be moved around for ever.
     """
     if len(owner) < len(partitions):
-        return found
+        return assigned
     had: Assigned = {name: [] for name in order}
     for key in partitions:
         had[owner[key]].append(key)
@@ -242,7 +243,7 @@ def _better(
     def rank(one: Assigned) -> tuple[int, int]:
         return sum(len(keys) ** 2 for keys in one.values()), near.far(one)
 
-    return found if rank(found) < rank(had) else had
+    return assigned if rank(assigned) < rank(had) else had
 
 
 def _owners(
@@ -340,38 +341,38 @@ def _sticky_general(
     """Members differ in what they may have: free partitions go to who has the fewest, and then some
     move as long as that balances.
     """
-    found: dict[str, set[Key]] = {name: set() for name in order}
+    assigned: dict[str, set[Key]] = {name: set() for name in order}
     free = []
     for key in partitions:
         if key in owner and (near is None or near.may_keep(owner[key], key)):
-            found[owner[key]].add(key)
+            assigned[owner[key]].add(key)
         else:
             free.append(key)
     # Those with the fewest possible owners first.
     for key in sorted(free, key=lambda one: (len(by_topic[one[0]]), one)):
-        found[_least((near and near.of(key)) or by_topic[key[0]], found)].add(key)
+        assigned[_least((near and near.of(key)) or by_topic[key[0]], assigned)].add(key)
     moved = True
     while moved:
         moved = False
-        heap = [(-len(keys), at, order[at]) for at, keys in enumerate(found.values())]
+        heap = [(-len(keys), at, order[at]) for at, keys in enumerate(assigned.values())]
         heapq.heapify(heap)
         while heap:
             _, _, name = heapq.heappop(heap)
-            for key in sorted(found[name]):
-                other = _least(by_topic[key[0]], found)
+            for key in sorted(assigned[name]):
+                other = _least(by_topic[key[0]], assigned)
                 if near is not None and near.of(key):
-                    close = _least(near.of(key), found)
-                    if len(found[name]) > len(found[close]) + 1:
+                    close = _least(near.of(key), assigned)
+                    if len(assigned[name]) > len(assigned[close]) + 1:
                         other = close
-                if len(found[name]) > len(found[other]) + 1:
-                    found[name].remove(key)
-                    found[other].add(key)
+                if len(assigned[name]) > len(assigned[other]) + 1:
+                    assigned[name].remove(key)
+                    assigned[other].add(key)
                     moved = True
-    return {name: sorted(keys) for name, keys in found.items()}
+    return {name: sorted(keys) for name, keys in assigned.items()}
 
 
-def _least(names: list[str], found: Mapping[str, set[Key]]) -> str:
-    return min(names, key=lambda name: len(found[name]))
+def _least(names: list[str], assigned: Mapping[str, set[Key]]) -> str:
+    return min(names, key=lambda name: len(assigned[name]))
 
 
 def _topics(members: Members) -> set[str]:

@@ -415,9 +415,9 @@ class ClassicMember:
         assignor = self._assignors[self._protocol]
         # A user's own assignor need not know of racks.
         known = (self._group_racks,) if getattr(assignor, "knows_racks", False) else ()
-        found = assignor.assign(self._group_topics, self._group_members, *known)
+        assigned = assignor.assign(self._group_topics, self._group_members, *known)
         return {
-            member: encode_assignment(Assignment(tuple(found.get(member, ()))))
+            member: encode_assignment(Assignment(tuple(assigned.get(member, ()))))
             for member in self._group_members
         }
 
@@ -452,14 +452,14 @@ class ClassicMember:
                 self.state = ClassicState.JOINING
         else:
             try:
-                found = decode_assignment(response.assignment)
+                assignment = decode_assignment(response.assignment)
             except ValueError as error:
                 what = f"sync group {self.group}: the assignment of its leader: {error}"
                 self._fatal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, what)
                 return
-            self._assignors[self._protocol].assigned(found, self.generation)
+            self._assignors[self._protocol].assigned(assignment, self.generation)
             self.state = ClassicState.COMPLETING
-            self._event = Complete(found.partitions)
+            self._event = Complete(assignment.partitions)
             self._heartbeat_at = now + self._heartbeat_s
 
     def _take_heartbeat(self, response: Any, now: float) -> None:

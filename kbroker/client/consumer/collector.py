@@ -39,9 +39,11 @@ class _Before(NamedTuple):
 class _Kept:
     """What a call has returned to nobody. rows: where the partitions were before, and are now."""
 
-    def __init__(self, kind: Kind, found: list[Any], rows: dict[ReadPartition, _Before]) -> None:
+    def __init__(
+        self, kind: Kind, rows_of_poll: list[Any], rows: dict[ReadPartition, _Before]
+    ) -> None:
         self.kind = kind
-        self.found = found
+        self.found = rows_of_poll
         self.rows = rows
         self.after = {part: (part.position, part.epoch) for part in rows}
 
@@ -97,15 +99,15 @@ class FetchCollector:
         before, self._before = self._before, {}
         self._move_back(before)
 
-    def keep(self, found: list[Any]) -> None:
+    def keep(self, collected: list[Any]) -> None:
         """What the last call has returned has not reached the program: it is kept for the next one
         of its kind, and until then no position is behind it.
         """
         before, self._before = self._before, {}
-        if not found:
+        if not collected:
             return
         rows = {part: row for part, row in before.items() if part.version == row.version}
-        self._kept = _Kept(self._kind, found, rows)
+        self._kept = _Kept(self._kind, collected, rows)
         for part, row in rows.items():
             part.position, part.epoch = row.position, row.epoch
 
@@ -123,15 +125,15 @@ class FetchCollector:
         """At most ``limit`` records."""
         out: list[ConsumerRecord] = []
         while limit > 0:
-            found = self._next(out)
-            if found is None:
+            fetched = self._next(out)
+            if fetched is None:
                 break
-            part = found.part
-            reader = self._reader(found)
+            part = fetched.part
+            reader = self._reader(fetched)
             count = reader.read(out, limit)
             limit -= count
             _advance(part, reader)
-            if limit > 0 and not self._ended(found, reader, out):
+            if limit > 0 and not self._ended(fetched, reader, out):
                 break
         self._fetcher.counts["fetched_records"] += len(out)
         return out
@@ -141,11 +143,11 @@ class FetchCollector:
         out: list[RecordColumns] = []
         room = _COLUMN_BYTES
         while limit > 0 and room > 0:
-            found = self._next(out)
-            if found is None:
+            fetched = self._next(out)
+            if fetched is None:
                 break
-            part = found.part
-            reader = self._reader(found)
+            part = fetched.part
+            reader = self._reader(fetched)
             read = reader.read_arrays if arrays else reader.read_columns
             columns = read(limit, keys, room)
             _advance(part, reader)
@@ -156,7 +158,7 @@ class FetchCollector:
                 limit -= len(columns)
                 room -= columns.size_bytes
                 self._fetcher.counts["fetched_records"] += len(columns)
-            elif not self._ended(found, reader, out):
+            elif not self._ended(fetched, reader, out):
                 break
         return out
 
@@ -168,11 +170,11 @@ class FetchCollector:
         self.is_blocked = False
         room = _FORWARDED_BYTES
         while room > 0:
-            found = self._next(out)
-            if found is None:
+            fetched = self._next(out)
+            if fetched is None:
                 break
-            part = found.part
-            reader = self._reader(found)
+            part = fetched.part
+            reader = self._reader(fetched)
             forwarder = to(*part.key)
             before = forwarder.bytes
             futures = forwarder.forward(reader, part.key[0])
@@ -182,7 +184,7 @@ class FetchCollector:
                 out.append(futures)
                 self._fetcher.counts["fetched_records"] += len(futures)
             self.is_blocked = forwarder.is_full or forwarder.missing is not None
-            if self.is_blocked or not self._ended(found, reader, out):
+            if self.is_blocked or not self._ended(fetched, reader, out):
                 break
         return out
 
@@ -192,18 +194,18 @@ class FetchCollector:
             fault = sets.fault()
             if fault is not None:
                 raise fault
-        found = sets.take()
-        if found is not None:
-            part = found.part
+        fetched = sets.take()
+        if fetched is not None:
+            part = fetched.part
             if part not in self._before:
                 assert part.position is not None
                 self._before[part] = _Before(part.position, part.epoch, part.version)
-        return found
+        return fetched
 
-    def _reader(self, found: FetchedSet) -> RecordReader:
-        part = found.part
+    def _reader(self, fetched: FetchedSet) -> RecordReader:
+        part = fetched.part
         reader = part.reader
-        if found.loaded and isinstance(reader, RecordReader):
+        if fetched.loaded and isinstance(reader, RecordReader):
             return reader
         if not isinstance(reader, RecordReader) or reader.position != part.position:
             part.drop_reader()
@@ -217,25 +219,25 @@ class FetchCollector:
                 decompressed_max=DECOMPRESSED_MAX,
             )
             part.reader = reader
-        reader.load(found.records, found.aborted)
-        found.loaded = True
+        reader.load(fetched.records, fetched.aborted)
+        fetched.loaded = True
         return reader
 
-    def _ended(self, found: FetchedSet, reader: RecordReader, out: list[Any]) -> bool:
+    def _ended(self, fetched: FetchedSet, reader: RecordReader, out: list[Any]) -> bool:
         """The set has no further record that can be read. False: what comes next is an error,
         which is raised if there is nothing to return.
         """
-        if reader.error is None and found.fault is None:
-            part = found.part
+        if reader.error is None and fetched.fault is None:
+            part = fetched.part
             assert part.position is not None
-            part.position = max(part.position, found.next_offset)
-            self._fetcher.sets.done_with(found)
+            part.position = max(part.position, fetched.next_offset)
+            self._fetcher.sets.done_with(fetched)
             return True
         if out:
             return False
-        error = found.fault if reader.error is None else _unreadable(found.part, reader.error)
+        error = fetched.fault if reader.error is None else _unreadable(fetched.part, reader.error)
         assert error is not None
-        self._fetcher.sets.stop(found, error)
+        self._fetcher.sets.stop(fetched, error)
         raise error
 
     # -- Arrow
@@ -247,19 +249,19 @@ class FetchCollector:
         out: list[Any] = []
         rows = 0
         while rows < limit:
-            found = self._next(out)
-            if found is None:
+            fetched = self._next(out)
+            if fetched is None:
                 break
-            batches, error = arrow_sets.read(found, columns, self._check_crcs)
+            batches, error = arrow_sets.read(fetched, columns, self._check_crcs)
             out += batches
             rows += sum(len(batch) for batch in batches)
-            fault = error or found.fault
+            fault = error or fetched.fault
             if fault is not None:
                 if out:
                     break
-                self._fetcher.sets.stop(found, fault)
+                self._fetcher.sets.stop(fetched, fault)
                 raise fault
-            self._fetcher.sets.done_with(found)
+            self._fetcher.sets.done_with(fetched)
         self._fetcher.counts["fetched_records"] += rows
         return out
 

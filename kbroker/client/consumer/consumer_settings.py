@@ -39,12 +39,12 @@ _DURATION = re.compile(
 
 def reset_policy(name: str, value: Any) -> str:
     """`earliest`, `latest`, `none`, or `by_duration:` and a duration of ISO 8601, as PT1H."""
-    found = str(value).strip().lower()
-    if found in (EARLIEST, LATEST, NONE):
-        return found
-    if found in ("smallest", "largest"):  # COMPAT: of 0.8
-        return EARLIEST if found == "smallest" else LATEST
-    kind, _, duration = found.partition(":")
+    policy = str(value).strip().lower()
+    if policy in (EARLIEST, LATEST, NONE):
+        return policy
+    if policy in ("smallest", "largest"):  # COMPAT: of 0.8
+        return EARLIEST if policy == "smallest" else LATEST
+    kind, _, duration = policy.partition(":")
     if kind == BY_DURATION and duration_ms(duration) is not None:
         return f"{BY_DURATION}:{duration.upper()}"
     raise SettingRefused(name, f"{value!r} is not earliest, latest, none or by_duration:P1DT2H3M4S")
@@ -52,10 +52,10 @@ def reset_policy(name: str, value: Any) -> str:
 
 def duration_ms(value: str) -> int | None:
     """Milliseconds of a duration of ISO 8601, such as ``PT1H30M``; None if it is none."""
-    found = _DURATION.fullmatch(value.strip())
-    if found is None or not any(found.groups()):
+    match = _DURATION.fullmatch(value.strip())
+    if match is None or not any(match.groups()):
         return None
-    parts = [float(found[unit] or 0) for unit in "dhms"]
+    parts = [float(match[unit] or 0) for unit in "dhms"]
     return int(1000 * (86400 * parts[0] + 3600 * parts[1] + 60 * parts[2] + parts[3]))
 
 

@@ -110,17 +110,17 @@ class Core:
 
     def cluster(self) -> Cluster:
         """A cluster for one thread."""
-        found = self.settings
+        settings = self.settings
         made = self.surroundings.cluster(
-            ",".join(found["bootstrap.servers"]),
-            found.security,
+            ",".join(settings["bootstrap.servers"]),
+            settings.security,
             client_id=self.client_id,
             request_timeout=min(
-                found["request.timeout.ms"], found["socket.connection.setup.timeout.ms"] * 3
+                settings["request.timeout.ms"], settings["socket.connection.setup.timeout.ms"] * 3
             )
             / 1000,
             deadline=max(self.default_s, 0.001),
-            connect_timeout=found["socket.connection.setup.timeout.ms"] / 1000,
+            connect_timeout=settings["socket.connection.setup.timeout.ms"] / 1000,
         )
         made.on_connected = self._connected
         return made
@@ -189,16 +189,16 @@ class Core:
         while True:
             self._check_woken()
             self.maintain(now)
-            found = self._collected(collect, now)
-            if found:
-                return found
+            collected = self._collected(collect, now)
+            if collected:
+                return collected
             trouble = self.metadata.trouble
             if isinstance(trouble, ClientError) and not trouble.retriable:
                 raise trouble  # such as a wrong password
             now = self._clock()
             if now >= deadline or self._hurried:
                 self._tell_unreachable(now)
-                return found
+                return collected
             due = min(self._due_in(now), max(self.fetcher.due_in(now), 0.001))
             self.fetcher.wait(min(deadline - now, due))
             self.inbox.take()
@@ -283,8 +283,8 @@ class Core:
     def ask(self, call: Callable[[Cluster, float], Result], what: str, timeout: float) -> Result:
         """The result of what may wait for brokers. call: gets a cluster and seconds."""
         made = self.lane.run(call, what, timeout)
-        found: Result = self.result(made, what, timeout)
-        return found
+        result: Result = self.result(made, what, timeout)
+        return result
 
     def _tell_unreachable(self, now: float) -> None:
         """COMPAT: Java's ``poll`` waits for brokers for ever; this one waits for those that it has
@@ -329,15 +329,15 @@ class Core:
         """The topics that the pattern stands for now."""
         assert self.pattern is not None
         excluded = self.settings["exclude.internal.topics"]
-        found = frozenset(
+        topics = frozenset(
             name
             for name, topic in self.metadata.topics.items()
             if self.pattern.fullmatch(name) and not (excluded and topic.internal)
         )
-        if self.metadata.heard_at is not None and found != self.topics:
-            self.topics = found
+        if self.metadata.heard_at is not None and topics != self.topics:
+            self.topics = topics
             if self.membership is not None:
-                self.membership.subscribe(found)
+                self.membership.subscribe(topics)
 
     def _on_leaders(self) -> None:
         self.positions.compare(self.fetcher.adopt_metadata())
@@ -364,10 +364,10 @@ class Core:
     def part(self, partition: Any) -> ReadPartition:
         """Raises ConsumerState, TypeError."""
         topic, number = key_of(partition)
-        found = self.fetcher.parts.get((topic, number))
-        if found is None:
+        part = self.fetcher.parts.get((topic, number))
+        if part is None:
             raise ConsumerState(f"{topic}-{number} is not assigned to this consumer")
-        return found
+        return part
 
     # -- commits
 

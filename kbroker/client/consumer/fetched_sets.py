@@ -46,9 +46,9 @@ class FetchedSets:
         self._set_aside: list[FetchedSet] = []  # of partitions that are not to be returned now
         self.faults: dict[Key, ReadPartition] = {}  # see PartitionState
 
-    def add(self, found: FetchedSet) -> None:
+    def add(self, fetched: FetchedSet) -> None:
         """It has arrived."""
-        self._ready.append(found)
+        self._ready.append(fetched)
 
     def drop_stale(self) -> None:
         """Forget what was set aside and is of no use any more."""
@@ -67,32 +67,32 @@ class FetchedSets:
     def take(self) -> FetchedSet | None:
         """The set to read from next, in the order of their arrival; ``done_with`` it at its end."""
         while self._ready:
-            found = self._ready[0]
-            part = found.part
-            if found.version != part.version or self._parts.get(part.key) is not part:
+            fetched = self._ready[0]
+            part = fetched.part
+            if fetched.version != part.version or self._parts.get(part.key) is not part:
                 self._drop_first()
             elif not part.may_return:
                 self._set_aside.append(self._ready.popleft())
-                self._released(found)
+                self._released(fetched)
             else:
-                return found
+                return fetched
         return None
 
-    def done_with(self, found: FetchedSet) -> None:
+    def done_with(self, fetched: FetchedSet) -> None:
         """It is read, or is not to be read."""
-        assert self._ready[0] is found
+        assert self._ready[0] is fetched
         self._drop_first()
 
     def _drop_first(self) -> None:
-        found = self._ready.popleft()
-        self._released(found)
-        if found.loaded and not found.stale and found.part.reader is not None:
-            found.part.reader.unload()
-        found.records = None
+        fetched = self._ready.popleft()
+        self._released(fetched)
+        if fetched.loaded and not fetched.stale and fetched.part.reader is not None:
+            fetched.part.reader.unload()
+        fetched.records = None
 
-    def stop(self, found: FetchedSet, error: ClientError) -> None:
+    def stop(self, fetched: FetchedSet, error: ClientError) -> None:
         """The next record of the set that is read from cannot be read, and ``poll`` says so now."""
-        part = found.part
+        part = fetched.part
         if isinstance(error, DeserializationFailed):
             part.fail(error)  # the set is set aside, and the record is tried again
         else:
@@ -137,5 +137,6 @@ class FetchedSets:
     def _is_behind(self, part: ReadPartition) -> bool:
         """Whether records before what is wrong with a partition are still to be returned."""
         return any(
-            found.part is part and not found.stale for found in (*self._ready, *self._set_aside)
+            fetched.part is part and not fetched.stale
+            for fetched in (*self._ready, *self._set_aside)
         )

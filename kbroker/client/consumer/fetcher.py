@@ -337,7 +337,7 @@ class Fetcher:
 
     def receive(self) -> bool:
         """Take all responses that are there; whether there was one."""
-        found = False
+        any_received = False
         for node in list(self._nodes.values()):
             link = node.link
             if link is None or not link.in_flight:
@@ -350,7 +350,7 @@ class Fetcher:
                 self._lost(node, error)
                 continue
             if response is not None:
-                found = True
+                any_received = True
                 self._take(node, response, self._clock())
             elif (now := self._clock()) > self._deadline(link):
                 why = f"no response to a fetch within {self._request_s:.3g} s"
@@ -359,7 +359,7 @@ class Fetcher:
                 node.doubted_at = now
                 self._leave_replica(node, now + _RACKLESS_S)
                 self._metadata.want()  # its partitions may have other leaders by now
-        return found
+        return any_received
 
     # -- responses
 
@@ -416,27 +416,27 @@ class Fetcher:
         if records is None or not len(records):
             return
         aborted = [(one.producer_id, one.first_offset) for one in row.aborted_transactions or ()]
-        found = FetchedSet(part, records, aborted if self._isolation else (), source)
+        fetched = FetchedSet(part, records, aborted if self._isolation else (), source)
         topic, partition = part.key
         try:
-            found.next_offset = int(end_offset(records, part.fetch_offset))
+            fetched.next_offset = int(end_offset(records, part.fetch_offset))
         except RecordsDamaged as error:
             offset, why = error.args
             after = max(offset, part.fetch_offset) + 1
-            found.fault = UnreadableRecord(
+            fetched.fault = UnreadableRecord(
                 topic, partition, max(offset, part.fetch_offset), after, why
             )
-        if found.fault is None and found.next_offset == part.fetch_offset:
-            found.fault = self._without_batch(part, records)
-            if found.fault is None:
+        if fetched.fault is None and fetched.next_offset == part.fetch_offset:
+            fetched.fault = self._without_batch(part, records)
+            if fetched.fault is None:
                 return
-        if found.fault is None:
-            part.fetch_offset = found.next_offset
+        if fetched.fault is None:
+            part.fetch_offset = fetched.next_offset
         else:
             part.retry_at = float("inf")  # until the position is changed
         source.left += 1
         self.counts["fetched_bytes"] += len(records)
-        self.sets.add(found)
+        self.sets.add(fetched)
 
     def _without_batch(self, part: ReadPartition, records: memoryview) -> UnreadableRecord | None:
         """No complete batch at or after the position: ask for more bytes, unless it is damaged."""
@@ -509,8 +509,8 @@ class Fetcher:
             self._on_leaders()
             part.retry_at = 0.0
 
-    def _release(self, found: FetchedSet) -> None:
-        source, found.source = found.source, None
+    def _release(self, fetched: FetchedSet) -> None:
+        source, fetched.source = fetched.source, None
         if source is None:
             return
         source.left -= 1

@@ -73,15 +73,15 @@ class KafkaConsumer:
 
     def __init__(self, config: Mapping[str, Any] | None = None, **settings: Any) -> None:
         require_threads()
-        found = self._settings = consumer_settings(config, settings)
-        for name in found.without_effect(SETTINGS):
+        values = self._settings = consumer_settings(config, settings)
+        for name in values.without_effect(SETTINGS):
             logger.warning("the setting %s has no effect: %s", name, SETTINGS[name].no_effect)
-        self._core = Core(found)
+        self._core = Core(values)
         self.client_id: str = self._core.client_id
-        self._limit: int = found["max.poll.records"]
-        self._interceptors = found["interceptor.classes"]
+        self._limit: int = values["max.poll.records"]
+        self._interceptors = values["interceptor.classes"]
         self._manual = False
-        self._metrics = ConsumerMetrics(found, self._core)
+        self._metrics = ConsumerMetrics(values, self._core)
         try:
             self._monitoring = self._made_monitoring()
         except BaseException:
@@ -92,14 +92,14 @@ class KafkaConsumer:
         self._watch = watch(self, self._core, self._monitoring, self._metrics)
 
     def _made_monitoring(self) -> Monitoring:
-        found, core = self._settings, self._core
+        settings, core = self._settings, self._core
         resource = {
-            "group_id": found["group.id"],
-            "group_instance_id": found["group.instance.id"],
-            "client_rack": found["client.rack"],
+            "group_id": settings["group.id"],
+            "group_instance_id": settings["group.instance.id"],
+            "client_rack": settings["client.rack"],
         }
         return Monitoring(
-            found, "kafka.consumer", core.client_id, self._metrics, resource, core.cluster
+            settings, "kafka.consumer", core.client_id, self._metrics, resource, core.cluster
         )
 
     def __enter__(self) -> KafkaConsumer:
@@ -214,11 +214,11 @@ class KafkaConsumer:
         with self._core as core:
 
             def collect() -> list[ConsumerRecord]:
-                found = core.collector.records(limit)
-                if found:
+                records = core.collector.records(limit)
+                if records:
                     for interceptor in self._interceptors:
-                        found = _intercepted(interceptor, found)
-                return found
+                        records = _intercepted(interceptor, records)
+                return records
 
             return core.poll(timeout, ("records", max_records), collect)
 
@@ -280,8 +280,8 @@ class KafkaConsumer:
         with self._core as core:
 
             def collect() -> list[Any]:
-                found = core.collector.forward(to)
-                return found or ([None] if core.collector.is_blocked else [])
+                futures = core.collector.forward(to)
+                return futures or ([None] if core.collector.is_blocked else [])
 
             found = core.poll(timeout, ("forwarded",), collect)
             return [futures for futures in found if futures is not None]
@@ -418,9 +418,9 @@ class KafkaConsumer:
         seconds = self._seconds(timeout)
         with self._core as core:
             call = core.grouped().look_up(keys, seconds)
-            found = core.result(call, "committed offsets", seconds)
+            offsets = core.result(call, "committed offsets", seconds)
         return {
-            TopicPartition(*key): OffsetAndMetadata(*found[key]) if key in found else None
+            TopicPartition(*key): OffsetAndMetadata(*offsets[key]) if key in offsets else None
             for key in keys
         }
 
@@ -454,8 +454,8 @@ class KafkaConsumer:
         self, partitions: Iterable[tuple[str, int]], which: int, timeout: float | None
     ) -> dict[TopicPartition, int]:
         wanted = dict.fromkeys(keys_of(partitions), which)
-        found = self._listed(wanted, timeout)
-        return {TopicPartition(*key): found[key].offset for key in wanted}
+        offsets = self._listed(wanted, timeout)
+        return {TopicPartition(*key): offsets[key].offset for key in wanted}
 
     def offsets_for_times(
         self, timestamps: Mapping[tuple[str, int], int], timeout: float | None = None
@@ -465,10 +465,10 @@ class KafkaConsumer:
         for at in wanted.values():
             if at < 0:
                 raise ValueError(f"{at} is not a time")
-        found = self._listed(wanted, timeout)
+        offsets = self._listed(wanted, timeout)
         return {
             TopicPartition(*key): (
-                OffsetAndTimestamp(*found[key]) if found[key].offset != NO_OFFSET else None
+                OffsetAndTimestamp(*offsets[key]) if offsets[key].offset != NO_OFFSET else None
             )
             for key in wanted
         }
@@ -486,10 +486,10 @@ class KafkaConsumer:
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> set[int]:
         """The partitions of a topic. Raises RejectedError if it does not exist."""
-        found = self._topics([topic], timeout)
-        if topic not in found:
+        topics = self._topics([topic], timeout)
+        if topic not in topics:
             raise RejectedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic}")
-        return set(found[topic].partitions)
+        return set(topics[topic].partitions)
 
     def list_topics(self, timeout: float | None = None) -> dict[str, set[int]]:
         """The partitions of all topics that this user may see."""

@@ -54,11 +54,11 @@ class Inbox:
         """Run what was posted; whether there was anything."""
         with suppress(BlockingIOError):
             os.read(self._read, 4096)
-        found = False
+        any_taken = False
         while self._posted:
             self._posted.popleft()()
-            found = True
-        return found
+            any_taken = True
+        return any_taken
 
     @property
     def is_empty(self) -> bool:

@@ -153,9 +153,9 @@ class MemberThread:
         try:
             if isinstance(action, LookUp):
                 names = None if action.topics is None else sorted(action.topics)
-                found = ask(self._cluster, names, create=False).topics
+                topics = ask(self._cluster, names, create=False).topics
                 with self.lock:
-                    self._member.take_topics(found, time.monotonic())
+                    self._member.take_topics(topics, time.monotonic())
                 return
             response = self._ask(action)
         except BaseException as error:

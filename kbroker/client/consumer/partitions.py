@@ -52,11 +52,11 @@ def as_committed(given: Mapping[Any, Any]) -> dict[Key, OffsetAndMetadata]:
     """
     if not isinstance(given, Mapping):
         raise TypeError(f"offsets by (topic, partition), in a dict, not {given!r}")
-    found = {}
+    offsets_by_partition = {}
     for partition, value in given.items():
         key = key_of(partition)
-        found[key] = _row(key, value)
-    return found
+        offsets_by_partition[key] = _row(key, value)
+    return offsets_by_partition
 
 
 def _row(key: Key, value: Any) -> OffsetAndMetadata:

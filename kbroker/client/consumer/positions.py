@@ -145,7 +145,7 @@ class Positions:
     def _take_committed(
         self,
         versions: Mapping[Key, tuple[ReadPartition, int]],
-        found: Mapping[Key, Committed] | None,
+        offsets: Mapping[Key, Committed] | None,
         error: Exception | None,
     ) -> None:
         current = [part for part, version in versions.values() if part.version == version]
@@ -154,7 +154,7 @@ class Positions:
             if error is not None:
                 self._failed(part, error)
                 continue
-            row = (found or {}).get(part.key)
+            row = (offsets or {}).get(part.key)
             if row is not None:
                 part.seek(row.offset, row.leader_epoch)
             else:
@@ -212,19 +212,19 @@ class Positions:
     def _take_resets(
         self,
         versions: Mapping[Key, tuple[ReadPartition, int]],
-        found: Mapping[Key, Offset] | None,
+        offsets: Mapping[Key, Offset] | None,
         error: Exception | None,
     ) -> None:
         for key, (part, version) in versions.items():
             if part.version != version:
                 continue
             part.in_lookup = False
-            if found is None or key not in found:
+            if offsets is None or key not in offsets:
                 self._metadata.want()
                 self._failed(part, error or ClientError(f"no offset of {key[0]}-{key[1]}"))
                 continue
-            part.move(found[key].offset, found[key].leader_epoch)
-            logger.debug("reading %s-%d from offset %d", *key, found[key].offset)
+            part.move(offsets[key].offset, offsets[key].leader_epoch)
+            logger.debug("reading %s-%d from offset %d", *key, offsets[key].offset)
         self._fetcher.changed = True
 
     def out_of_range(self, part: ReadPartition, error: OffsetOutOfRange) -> None:
@@ -293,7 +293,7 @@ class Positions:
     def _take_ends(
         self,
         asked: Mapping[Key, _Question],
-        found: Mapping[Key, LeaderEpochEnd] | None,
+        ends: Mapping[Key, LeaderEpochEnd] | None,
         error: Exception | None,
     ) -> None:
         self.missing = True
@@ -302,7 +302,7 @@ class Positions:
             if part.version != question.version:
                 continue  # it has another position, about which something else is asked
             part.in_lookup = False
-            end = (found or {}).get(key)
+            end = (ends or {}).get(key)
             if isinstance(error, UnsupportedByBroker):
                 self._compared(part)
             elif not question.is_of(part) or end is None or end.is_to_be_asked_again:
@@ -366,23 +366,23 @@ class _Question:
 
 
 def _by_leader(parts: Iterable[ReadPartition]) -> dict[int, list[ReadPartition]]:
-    found: dict[int, list[ReadPartition]] = defaultdict(list)
+    by_leader: dict[int, list[ReadPartition]] = defaultdict(list)
     for part in parts:
-        found[part.leader].append(part)
-    return found
+        by_leader[part.leader].append(part)
+    return by_leader
 
 
 def reset_offsets(
     cluster: Cluster, wanted: Mapping[Key, int], read_committed: bool, deadline: float
 ) -> dict[Key, Offset]:
     """Offsets by time; the end where no record is as new. Raises ClientError."""
-    found = list_offsets(cluster, wanted, read_committed=read_committed, deadline=deadline)
-    beyond = {key: LATEST for key, row in found.items() if row.offset == NO_OFFSET}
+    offsets = list_offsets(cluster, wanted, read_committed=read_committed, deadline=deadline)
+    beyond = {key: LATEST for key, row in offsets.items() if row.offset == NO_OFFSET}
     if beyond:
-        found.update(
+        offsets.update(
             list_offsets(cluster, beyond, read_committed=read_committed, deadline=deadline)
         )
-    return found
+    return offsets
 
 
 def epoch_ends(
@@ -408,14 +408,14 @@ def epoch_ends(
         ],
     )
     response = connection.call(request, retry.step(cluster.request_timeout))
-    found = {}
+    ends = {}
     for topic in response.topics:
         for row in topic.partitions:
             error = None
             if row.error_code:
                 what = f"the end of a leader epoch of {topic.topic}-{row.partition}"
                 error = RejectedError(row.error_code, what)
-            found[topic.topic, row.partition] = LeaderEpochEnd(
+            ends[topic.topic, row.partition] = LeaderEpochEnd(
                 row.leader_epoch, row.end_offset, error
             )
-    return found
+    return ends

@@ -66,9 +66,9 @@ class TopicRanges:
         """How many more a member may have."""
         return max(0, self._each + (self._more > 0) - self._taken[name])
 
-    def take(self, name: str, keys: Sequence[Key], found: Mapping[str, list[Key]]) -> None:
+    def take(self, name: str, keys: Sequence[Key], assigned: Mapping[str, list[Key]]) -> None:
         """Assign partitions, for which there is room."""
-        found[name].extend(keys)
+        assigned[name].extend(keys)
         self._taken[name] += len(keys)
         if self._taken[name] > self._each:
             self._more -= 1
@@ -76,16 +76,16 @@ class TopicRanges:
             del self._left[key]
 
     def assign(
-        self, found: Mapping[str, list[Key]], may: Callable[[str, Key], bool] | None = None
+        self, assigned: Mapping[str, list[Key]], may: Callable[[str, Key], bool] | None = None
     ) -> None:
         """Give each member in turn the first ones that are left and that it may have."""
         for name in self.names:
             able = [key for key in self._left if may is None or may(name, key)]
             if keys := able[: self.room(name)]:
-                self.take(name, keys, found)
+                self.take(name, keys, assigned)
 
 
-def match_ranges(topics: Sequence[TopicRanges], found: Mapping[str, list[Key]]) -> None:
+def match_ranges(topics: Sequence[TopicRanges], assigned: Mapping[str, list[Key]]) -> None:
     """Assign what can be read nearby; topics with the same members and as many partitions stay
     together: their partitions of the same number go to the same member.
     """
@@ -95,7 +95,7 @@ def match_ranges(topics: Sequence[TopicRanges], found: Mapping[str, list[Key]]) 
     for (names, count), group in together.items():
         if len(group) == 1:
             if group[0].has_racks:
-                group[0].assign(found, group[0].fits)
+                group[0].assign(assigned, group[0].fits)
             continue
         left = list(names)
         for number in range(count):
@@ -108,7 +108,7 @@ def match_ranges(topics: Sequence[TopicRanges], found: Mapping[str, list[Key]]) 
             if name is None:
                 continue
             for one in group:
-                one.take(name, [one.keys[number]], found)
+                one.take(name, [one.keys[number]], assigned)
             if not any(one.room(name) for one in group):
                 left.remove(name)
 
@@ -125,16 +125,16 @@ class NearMembers:
 
     def of(self, key: Key) -> list[str]:
         """The members in the racks of its replicas, in order."""
-        found = self._near.get(key)
-        if found is None:
+        near = self._near.get(key)
+        if near is None:
             names = self._able[key[0]]
-            found = self._near[key] = [name for name in names if self._racks.is_near(name, key)]
-        return found
+            near = self._near[key] = [name for name in names if self._racks.is_near(name, key)]
+        return near
 
     def may_keep(self, name: str, key: Key) -> bool:
         """Whether nobody is nearer than this member."""
         return not self._racks.is_far(name, key) or not self.of(key)
 
-    def far(self, found: Mapping[str, Iterable[Key]]) -> int:
+    def far(self, assigned: Mapping[str, Iterable[Key]]) -> int:
         """How many partitions of an assignment could be nearer."""
-        return sum(not self.may_keep(name, key) for name, keys in found.items() for key in keys)
+        return sum(not self.may_keep(name, key) for name, keys in assigned.items() for key in keys)

@@ -60,13 +60,13 @@ def encode_subscription(subscription: MemberSubscription) -> bytes:
 def decode_subscription(data: Any, instance: str | None = None) -> MemberSubscription:
     """Raises ValueError."""
     version = _version(data)
-    found, _ = codec.decode(ConsumerProtocolSubscription, version, data, _VERSION.size)
+    subscription, _ = codec.decode(ConsumerProtocolSubscription, version, data, _VERSION.size)
     return MemberSubscription(
-        tuple(found.topics),
-        None if found.user_data is None else bytes(found.user_data),
-        _keys(found.owned_partitions),
-        found.generation_id,
-        found.rack_id,
+        tuple(subscription.topics),
+        None if subscription.user_data is None else bytes(subscription.user_data),
+        _keys(subscription.owned_partitions),
+        subscription.generation_id,
+        subscription.rack_id,
         instance,
     )
 
@@ -88,9 +88,9 @@ def decode_assignment(data: Any) -> Assignment:
     if not len(data):
         return Assignment(())
     version = _version(data)
-    found, _ = codec.decode(ConsumerProtocolAssignment, version, data, _VERSION.size)
-    user_data = None if found.user_data is None else bytes(found.user_data)
-    return Assignment(_keys(found.assigned_partitions), user_data)
+    assignment, _ = codec.decode(ConsumerProtocolAssignment, version, data, _VERSION.size)
+    user_data = None if assignment.user_data is None else bytes(assignment.user_data)
+    return Assignment(_keys(assignment.assigned_partitions), user_data)
 
 
 def _version(data: Any) -> int:
@@ -108,10 +108,10 @@ def _keys(rows: Iterable[Any] | None) -> tuple[Key, ...]:
 
 def by_topic(keys: Iterable[Key]) -> list[tuple[str, list[int]]]:
     """Topics in order, with their partitions in order."""
-    found: dict[str, list[int]] = defaultdict(list)
+    numbers: dict[str, list[int]] = defaultdict(list)
     for topic, partition in keys:
-        found[topic].append(partition)
-    return [(topic, sorted(partitions)) for topic, partitions in sorted(found.items())]
+        numbers[topic].append(partition)
+    return [(topic, sorted(partitions)) for topic, partitions in sorted(numbers.items())]
 
 
 # -- the data of the sticky assignors
@@ -132,7 +132,7 @@ def decode_sticky(data: bytes) -> tuple[tuple[Key, ...], int]:
     """Partitions and generation, which the oldest format (Kafka before 2.3) lacks. Raises
     ValueError.
     """
-    found: list[Key] = []
+    keys: list[Key] = []
     try:
         (topics,) = _INT.unpack_from(data, 0)
         at = _INT.size
@@ -144,12 +144,12 @@ def decode_sticky(data: bytes) -> tuple[tuple[Key, ...], int]:
             at += _INT.size
             if size < 0 or not 0 <= 4 * count <= len(data) - at:
                 raise ValueError(f"{count} partitions")
-            found += [(topic, n) for n in struct.unpack_from(f">{count}i", data, at)]
+            keys += [(topic, n) for n in struct.unpack_from(f">{count}i", data, at)]
             at += 4 * count
         generation = _INT.unpack_from(data, at)[0] if at < len(data) else NO_GENERATION
     except struct.error as error:
         raise ValueError(f"the data of a sticky assignor: {error}") from error
-    return tuple(found), generation
+    return tuple(keys), generation
 
 
 def encode_generation(generation: int) -> bytes:

@@ -38,14 +38,14 @@ class Sides:
         self._target_id = _cluster_id(target)
         self._sources: dict[str, str] = {}
         for source in sources if self._target_id else ():
-            found = _cluster_id(source)
-            if found is None:
+            cluster_id = _cluster_id(source)
+            if cluster_id is None:
                 continue
-            self._sources[found] = str(source["bootstrap.servers"])
-            if found == self._target_id:
+            self._sources[cluster_id] = str(source["bootstrap.servers"])
+            if cluster_id == self._target_id:
                 raise CopiesInCircles(
                     f"{source['bootstrap.servers']} and {target['bootstrap.servers']} are the same "
-                    f"cluster ({found}): each topic would be copied into itself"
+                    f"cluster ({cluster_id}): each topic would be copied into itself"
                 )
 
     @property
@@ -83,9 +83,9 @@ class Sides:
 
     def _source_of(self, client_id: str) -> str | None:
         """The source that is the target of another mirror, by what its consumers are called."""
-        for found, addresses in self._sources.items():
+        for source_id, addresses in self._sources.items():
             # With a number behind it, if that mirror has several consumers.
-            if re.fullmatch(re.escape(f"{MARK}{found}") + r"(-\d+)?", client_id):
+            if re.fullmatch(re.escape(f"{MARK}{source_id}") + r"(-\d+)?", client_id):
                 return addresses
         return None
 
@@ -99,7 +99,7 @@ def _cluster_id(settings: Mapping[str, Any]) -> str | None:
     try:
         with _connected(settings) as cluster:
             response = cluster.call(None, MetadataRequest(topics=[]), what="the cluster id")
-            found: str | None = response.cluster_id
-            return found
+            cluster_id: str | None = response.cluster_id
+            return cluster_id
     except ClientError:
         return None

@@ -69,17 +69,17 @@ class Ledger:
 
     def settle(self) -> dict[Key, Any]:
         """The newest positions before which everything is acknowledged, and was not before."""
-        found: dict[Key, Any] = {}
+        committable: dict[Key, Any] = {}
         while self._rows:
             row = self._rows[0]
             if isinstance(row, dict):
-                found.update(row)
+                committable.update(row)
             elif not row.sent.done():
                 break
             else:
                 self._count(row.sent.exceptions(0.0))
             self._rows.popleft()
-        return found
+        return committable
 
     def _count(self, errors: Mapping[int, Exception]) -> None:
         if errors:

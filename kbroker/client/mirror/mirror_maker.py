@@ -210,11 +210,11 @@ def _own(stream: MirrorStream) -> BaseException | None:
 
 def _numbered(settings: Mapping[str, Any], number: int, count: int) -> dict[str, Any]:
     """With an id of its own for each client of several."""
-    found = dict(settings)
+    numbered = dict(settings)
     for name in ("client.id", "group.instance.id"):
-        if count > 1 and found.get(name):
-            found[name] = f"{found[name]}-{number}"
-    return found
+        if count > 1 and numbered.get(name):
+            numbered[name] = f"{numbered[name]}-{number}"
+    return numbered
 
 
 def topic_pattern(text: str, excluded: str | None = None) -> re.Pattern[str]:
@@ -228,11 +228,11 @@ def topic_pattern(text: str, excluded: str | None = None) -> re.Pattern[str]:
 
 
 def _expression(option: str, text: str) -> str:
-    found = text.strip().replace(",", "|").replace(" ", "").lstrip("\"'").rstrip("\"'")
-    if found == "*":
+    expression = text.strip().replace(",", "|").replace(" ", "").lstrip("\"'").rstrip("\"'")
+    if expression == "*":
         return ".*"
     try:
-        re.compile(found)
+        re.compile(expression)
     except re.error as error:
         raise SettingRefused(option, f"{text} is an invalid regex: {error}") from error
-    return found
+    return expression

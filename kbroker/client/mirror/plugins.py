@@ -33,15 +33,15 @@ def loaded(option: str, path: str, arguments: str | None) -> Any:
     """
     module, _, attribute = path.strip().replace(":", ".").rpartition(".")
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        value = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise SettingRefused(option, f"cannot load {path}: {error}") from error
-    if not isinstance(found, type):
+    if not isinstance(value, type):
         if arguments is not None:
             raise SettingRefused(option, f"{path} is no class, and takes no arguments")
-        return found
+        return value
     try:
-        return found() if arguments is None else found(arguments)
+        return value() if arguments is None else value(arguments)
     except Exception as error:
         why = f"{path} raised {type(error).__name__}: {error}"
         raise SettingRefused(option, why) from error
@@ -51,8 +51,8 @@ def message_handler(path: str, arguments: str | None) -> Handler:
     """A callable of a ``ConsumerRecord`` that returns records to send, or an object whose method
     ``handle`` is one.
     """
-    found = loaded("message.handler", path, arguments)
-    handle = getattr(found, "handle", found)
+    handler = loaded("message.handler", path, arguments)
+    handle = getattr(handler, "handle", handler)
     if not callable(handle):
         raise SettingRefused("message.handler", f"{path} has no method handle, and is no function")
     return handle  # type: ignore[no-any-return]
@@ -60,10 +60,12 @@ def message_handler(path: str, arguments: str | None) -> Handler:
 
 def rebalance_listener(path: str, arguments: str | None) -> Any:
     """An object with methods of ``RebalanceListener``."""
-    found = loaded("consumer.rebalance.listener", path, arguments)
-    if not any(hasattr(found, f"on_partitions_{what}") for what in ("assigned", "revoked", "lost")):
+    listener = loaded("consumer.rebalance.listener", path, arguments)
+    if not any(
+        hasattr(listener, f"on_partitions_{what}") for what in ("assigned", "revoked", "lost")
+    ):
         raise SettingRefused(
             "consumer.rebalance.listener",
             f"{path} has none of on_partitions_assigned, on_partitions_revoked, on_partitions_lost",
         )
-    return found
+    return listener

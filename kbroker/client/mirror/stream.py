@@ -321,8 +321,8 @@ class MirrorStream:
         self._mark_at = min(self._mark_at, time.monotonic() + _FIRST_MARK_S)
         new = [key for key in partitions if key.topic not in (self._known or ())]
         if new:
-            found = self._consumer.committed(new)
-            fresh = [key for key in new if found[key] is None]
+            offsets = self._consumer.committed(new)
+            fresh = [key for key in new if offsets[key] is None]
             if fresh:
                 self._consumer.seek_to_beginning(*fresh)
 

@@ -56,16 +56,16 @@ class Lately(NamedTuple):
 
     def values(self, names: MetricNames) -> Values:
         """Rates, also since the start, means and maxima."""
-        found: Values = {}
+        values: Values = {}
         for name, counter in names.rates:
-            found[f"{name}-total"] = self.counts[counter]
-            found[f"{name}-rate"] = self.since[counter] / self.seconds
+            values[f"{name}-total"] = self.counts[counter]
+            values[f"{name}-rate"] = self.since[counter] / self.seconds
         for name, counted, of, factor in names.means:
             of_them = self.since[of]
-            found[name] = factor * self.since[counted] / of_them if of_them else 0.0
+            values[name] = factor * self.since[counted] / of_them if of_them else 0.0
         for name, of, factor in names.maxima:
-            found[name] = factor * self.largest.get(of, 0)
-        return found
+            values[name] = factor * self.largest.get(of, 0)
+        return values
 
 
 class Samples:

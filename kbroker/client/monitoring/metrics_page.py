@@ -72,23 +72,23 @@ _OLD = {
 
 def samples(clients: Iterable[ShownClient]) -> dict[Bean, list[Sample]]:
     """The MBeans of Java's clients and those of 0.8, each once, with what all clients have."""
-    found: dict[Bean, list[Sample]] = {}
+    by_bean: dict[Bean, list[Sample]] = {}
     for domain, client_id, groups in clients:
         for group in groups():
-            _add(found, domain, group, _tags(("client-id", client_id), *group.tags))
-            _add_old(found, group, _tags(("clientId", client_id), *group.tags))
-    return found
+            _add(by_bean, domain, group, _tags(("client-id", client_id), *group.tags))
+            _add_old(by_bean, group, _tags(("clientId", client_id), *group.tags))
+    return by_bean
 
 
-def _add(found: dict[Bean, list[Sample]], domain: str, group: MetricGroup, tags: Tags) -> None:
+def _add(by_bean: dict[Bean, list[Sample]], domain: str, group: MetricGroup, tags: Tags) -> None:
     for name, value in group.values.items():
         bean = Bean(domain, group.name, name, ATTRIBUTE, f"{name} of {group.name}.")
-        found.setdefault(bean, []).append((tags, value))
+        by_bean.setdefault(bean, []).append((tags, value))
 
 
-def _add_old(found: dict[Bean, list[Sample]], group: MetricGroup, tags: Tags) -> None:
+def _add_old(by_bean: dict[Bean, list[Sample]], group: MetricGroup, tags: Tags) -> None:
     for name, value in _known(group.values, group.name):
-        found.setdefault(_OLD[group.name, name], []).append((tags, value))
+        by_bean.setdefault(_OLD[group.name, name], []).append((tags, value))
 
 
 def _known(values: Values, group: str) -> Iterator[tuple[str, float]]:
@@ -101,9 +101,9 @@ def _tags(*pairs: tuple[str, str]) -> Tags:
     return Tags.of_labels(pairs, text)
 
 
-def metrics_text(found: dict[Bean, list[Sample]]) -> Iterator[str]:
+def metrics_text(by_bean: dict[Bean, list[Sample]]) -> Iterator[str]:
     """Prometheus's, in pieces, under the names of the family ``jmx``."""
-    for bean, rows in found.items():
+    for bean, rows in by_bean.items():
         if bean.kind == ATTRIBUTE:
             kind = "counter" if bean.name.endswith("-total") else "gauge"
             yield from plain_lines(jmx_name(bean), kind, bean.help, rows)
@@ -133,8 +133,8 @@ class MetricsPage:
         if request.path == "/metrics":
             return streamed(request, CONTENT_TYPE, metrics_text(samples(list(self.told))))
         if request.path == "/jmx":
-            found = samples(list(self.told)).items()
-            pieces = jmx_pieces(found, self._rates, pattern_of(request))
+            by_bean = samples(list(self.told)).items()
+            pieces = jmx_pieces(by_bean, self._rates, pattern_of(request))
             return streamed(request, "application/json", pieces)
         raise HttpError(404, f"try {' or '.join(PATHS)}")
 

@@ -88,8 +88,8 @@ class MetricsPush:
             self._changed.wait_for(
                 lambda: self._state.instance_id != NO_ID or self._thread is None, seconds
             )
-            found = self._state.instance_id
-        return None if found == NO_ID else found
+            instance_id = self._state.instance_id
+        return None if instance_id == NO_ID else instance_id
 
     def close(self, seconds: float) -> None:
         """Push for the last time, within ``seconds``, and end."""
@@ -199,23 +199,23 @@ class MetricsPush:
     def _ask(self, connection: Connection, deadline: float) -> None:
         state = self._state
         request = GetTelemetrySubscriptionsRequest(client_instance_id=state.instance_id)
-        found = connection.call(request, deadline)
+        response = connection.call(request, deadline)
         now = time.monotonic()
-        if found.error_code:
-            logger.debug("asking what to push: error %d", found.error_code)
-            state.rejected(found.error_code, now)
+        if response.error_code:
+            logger.debug("asking what to push: error %d", response.error_code)
+            state.rejected(response.error_code, now)
         else:
             state.subscribed(
-                found.client_instance_id,
-                found.subscription_id,
-                found.push_interval_ms,
-                found.requested_metrics,
-                found.accepted_compression_types,
-                found.telemetry_max_bytes,
-                found.delta_temporality,
+                response.client_instance_id,
+                response.subscription_id,
+                response.push_interval_ms,
+                response.requested_metrics,
+                response.accepted_compression_types,
+                response.telemetry_max_bytes,
+                response.delta_temporality,
                 now,
             )
-        state.throttled(found.throttle_time_ms / 1000, now)
+        state.throttled(response.throttle_time_ms / 1000, now)
 
     def _push(self, connection: Connection, deadline: float, is_last: bool) -> None:
         state, content = self._state, self._content

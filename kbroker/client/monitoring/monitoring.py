@@ -60,12 +60,12 @@ class Monitoring:
     def _open_page(self, domain: str) -> None:
         from kbroker.client.monitoring import metrics_page  # few clients have one
 
-        found = self._settings
+        settings = self._settings
         self._told = metrics_page.ShownClient(domain, self._client_id, self._metrics.groups)
         self._page = metrics_page.join(
-            found["kbroker.metrics.host"],
-            found["kbroker.metrics.port"],
-            found["kbroker.metrics.hosts"],
+            settings["kbroker.metrics.host"],
+            settings["kbroker.metrics.port"],
+            settings["kbroker.metrics.hosts"],
             self._told,
         )
 
@@ -111,8 +111,8 @@ class Monitoring:
                 cluster.nodes(deadline=seconds)  # it may be that nothing was asked before
         if self._push is None:
             return None
-        found = self._push.instance_id(max(0.0, deadline - time.monotonic()))
-        return None if found is None else uuid_text(found)
+        instance_id = self._push.instance_id(max(0.0, deadline - time.monotonic()))
+        return None if instance_id is None else uuid_text(instance_id)
 
     def close(self, seconds: float | None) -> None:
         """Push for the last time, in that time, and end the page."""

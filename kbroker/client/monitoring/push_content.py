@@ -50,9 +50,9 @@ class PushContent:
         self, groups: Iterable[MetricGroup], wanted: MetricSubscription, is_slim: bool = False
     ) -> list[PushedPoint]:
         """What a broker asks for."""
-        found = list(self._wanted(groups, wanted.prefixes, is_slim))
-        found.sort(key=lambda point: bool(point.key[1]))
-        return found[:POINTS_MAX]
+        points = list(self._wanted(groups, wanted.prefixes, is_slim))
+        points.sort(key=lambda point: bool(point.key[1]))
+        return points[:POINTS_MAX]
 
     @staticmethod
     def _wanted(

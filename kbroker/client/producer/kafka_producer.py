@@ -66,52 +66,54 @@ class KafkaProducer:
 
     def __init__(self, config: Mapping[str, Any] | None = None, **settings: Any) -> None:
         require_threads()
-        found = self._settings = producer_settings(config, settings)
-        for name in found.without_effect(SETTINGS):
+        values = self._settings = producer_settings(config, settings)
+        for name in values.without_effect(SETTINGS):
             logger.warning("the setting %s has no effect: %s", name, SETTINGS[name].no_effect)
-        self._transactional = found["transactional.id"] is not None
-        self.client_id: str = found["client.id"] or f"producer-{next(_numbers)}"
-        self._partitioner = found["partitioner.class"]
-        self._key_serializer = parts.serializer(found["key.serializer"])
-        self._value_serializer = parts.serializer(found["value.serializer"])
-        self._interceptors = found["interceptor.classes"]
-        self._block_s = found["max.block.ms"] / 1000
-        fetch_ms = found["metadata.fetch.timeout.ms"]
+        self._transactional = values["transactional.id"] is not None
+        self.client_id: str = values["client.id"] or f"producer-{next(_numbers)}"
+        self._partitioner = values["partitioner.class"]
+        self._key_serializer = parts.serializer(values["key.serializer"])
+        self._value_serializer = parts.serializer(values["value.serializer"])
+        self._interceptors = values["interceptor.classes"]
+        self._block_s = values["max.block.ms"] / 1000
+        fetch_ms = values["metadata.fetch.timeout.ms"]
         self._metadata_s = self._block_s if fetch_ms is None else fetch_ms / 1000
-        self._pool = parts.pool(found, found["block.on.buffer.full"] and self._waits)
-        acks = found["acks"]
-        timeout_ms = found["timeout.ms"]
+        self._pool = parts.pool(values, values["block.on.buffer.full"] and self._waits)
+        acks = values["acks"]
+        timeout_ms = values["timeout.ms"]
         self._loop = SendLoop(
             self._pool,
             client_id=self.client_id,
             acks=acks,
-            timeout_ms=found["request.timeout.ms"] if timeout_ms is None else timeout_ms,
-            request_us=found["request.timeout.ms"] * 1000,
-            request_bytes_max=found["max.request.size"],
-            in_flight_max=found["max.in.flight.requests.per.connection"],
-            transactional_id=found["transactional.id"],
+            timeout_ms=values["request.timeout.ms"] if timeout_ms is None else timeout_ms,
+            request_us=values["request.timeout.ms"] * 1000,
+            request_bytes_max=values["max.request.size"],
+            in_flight_max=values["max.in.flight.requests.per.connection"],
+            transactional_id=values["transactional.id"],
         )
-        cluster_of = self._clusters_of(found, self.client_id)
+        cluster_of = self._clusters_of(values, self.client_id)
         me = weakref.ref(self)  # what works for it must not keep it alive
         self._sender = self._made_sender(
             cluster_of(), (lambda error: _failed(me, error)) if self._transactional else None
         )
-        self._identity = ProducerSession(found, cluster_of(), self._sender)
-        introduction = Introduction(found, self._pool, self._sender, self._identity)
+        self._identity = ProducerSession(values, cluster_of(), self._sender)
+        introduction = Introduction(values, self._pool, self._sender, self._identity)
         self._sender.ask_identity = introduction.ask  # type: ignore[method-assign]
         self._sender.add_partitions = self._identity.add_partitions
-        self._metrics = ProducerMetrics(found, self.client_id, self._pool, self._loop, self._sender)
+        self._metrics = ProducerMetrics(
+            values, self.client_id, self._pool, self._loop, self._sender
+        )
         self._monitoring = Monitoring(
-            found,
+            values,
             "kafka.producer",
             self.client_id,
             self._metrics,
-            {"transactional_id": found["transactional.id"]},
+            {"transactional_id": values["transactional.id"]},
             cluster_of,
         )
         cluster_of.connected = self._monitoring.connected
         self._working = Working(
-            found, self._pool, self._sender, self._identity, self._monitoring, self._metrics,
+            values, self._pool, self._sender, self._identity, self._monitoring, self._metrics,
             self._interceptors,
         )  # fmt: skip
         self._transaction_records = 0
@@ -122,7 +124,7 @@ class KafkaProducer:
         at_exit.add(self)
         self._sender.start()
         self._watch = watch(self, self.client_id, self._working, self._pool, self._sender)
-        if found["enable.idempotence"] and not self._transactional:
+        if values["enable.idempotence"] and not self._transactional:
             self._sender.post(introduction.ask)
 
     def _made_sender(
@@ -531,6 +533,6 @@ class KafkaProducer:
 
 
 def _failed(producer: weakref.ref[KafkaProducer], error: ClientError) -> None:
-    found = producer()
-    if found is not None:
-        found._transaction_failed(error)
+    owner = producer()
+    if owner is not None:
+        owner._transaction_failed(error)

@@ -18,28 +18,28 @@ from kbroker.record.compression import CODEC_NAMES
 logger = logging.getLogger(__name__)
 
 
-def pool(found: ClientSettings, waits: bool) -> Appender:
-    codec = CODEC_NAMES.index(found["compression.type"])
-    level = f"compression.{found['compression.type']}.level"
-    failures = Failures(found)
-    in_flight = found["max.in.flight.requests.per.connection"]
+def pool(settings: ClientSettings, waits: bool) -> Appender:
+    codec = CODEC_NAMES.index(settings["compression.type"])
+    level = f"compression.{settings['compression.type']}.level"
+    failures = Failures(settings)
+    in_flight = settings["max.in.flight.requests.per.connection"]
     return Appender(
         failures,
         RecordMetadata,
-        batch_bytes=found["batch.size"],
-        buffer_bytes=found["buffer.memory"],
+        batch_bytes=settings["batch.size"],
+        buffer_bytes=settings["buffer.memory"],
         record_bytes_max=failures.record_bytes_max(),
-        linger_us=found["linger.ms"] * 1000,
-        delivery_us=found["delivery.timeout.ms"] * 1000,
-        block_us=found["max.block.ms"] * 1000 if waits else 0,
+        linger_us=settings["linger.ms"] * 1000,
+        delivery_us=settings["delivery.timeout.ms"] * 1000,
+        block_us=settings["max.block.ms"] * 1000 if waits else 0,
         in_flight_max=in_flight,
         codec=codec,
-        level=found[level] if level in found.given else None,
-        idempotent=found["enable.idempotence"],
-        transactional=found["transactional.id"] is not None,
-        ignore_keys=found["partitioner.ignore.keys"],
-        adaptive=found["partitioner.adaptive.partitioning.enable"],
-        round_robin=found["partitioner.class"] == "round_robin",
+        level=settings[level] if level in settings.given else None,
+        idempotent=settings["enable.idempotence"],
+        transactional=settings["transactional.id"] is not None,
+        ignore_keys=settings["partitioner.ignore.keys"],
+        adaptive=settings["partitioner.adaptive.partitioning.enable"],
+        round_robin=settings["partitioner.class"] == "round_robin",
         seed=random.getrandbits(63),
     )
 

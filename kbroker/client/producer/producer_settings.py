@@ -33,10 +33,10 @@ _OURS = "this client has it in another way: "
 
 def acks(name: str, value: Any) -> int:
     """``all`` (or -1), 0 or 1."""
-    found = _ACKS.get(str(value).strip().lower())
-    if found is None:
+    number = _ACKS.get(str(value).strip().lower())
+    if number is None:
         raise SettingRefused(name, f"{value!r} is not all, -1, 0 or 1")
-    return found
+    return number
 
 
 def partitioner(name: str, value: Any) -> Any:
@@ -46,10 +46,10 @@ def partitioner(name: str, value: Any) -> Any:
         return "round_robin"
     if short in ("DefaultPartitioner", "UniformStickyPartitioner", "BuiltInPartitioner"):
         return None if short != "UniformStickyPartitioner" else "ignore_keys"
-    found = plugged(name, value)
-    if not callable(found):
+    plugin = plugged(name, value)
+    if not callable(plugin):
         raise SettingRefused(name, "a callable of (key, all_partitions, available_partitions)")
-    return found
+    return plugin
 
 
 SETTINGS: dict[str, ClientSetting] = with_common(

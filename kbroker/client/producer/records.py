@@ -44,10 +44,10 @@ class ProducerRecord(NamedTuple):
         first, *others = rest
         if any(one is not None for one in others) or (first is not None and named is not None):
             raise TypeError("beside a ProducerRecord there is a callback at most")
-        found: Callback | None = first if named is None else named
-        if found is not None and not callable(found):
-            raise TypeError(f"a callback, and not {found!r}")
-        return found
+        callback: Callback | None = first if named is None else named
+        if callback is not None and not callable(callback):
+            raise TypeError(f"a callback, and not {callback!r}")
+        return callback
 
 
 def told(callback: Callback) -> Callable[[Any], None]:

@@ -154,18 +154,18 @@ class BatchSender:
     def trouble(self) -> str:
         """What keeps batches from being acknowledged, as far as that is known."""
         now = self.clock()
-        found = [
+        reasons = [
             *map(str, list(self._unreachable.values())),
             *(f"{who}: no response for {now - at:.0f} s" for who, at in self._silent_since.items()),
             *list(self._last_errors.values()),
         ]
-        return found[0] if found else str(self.metadata.trouble or "")
+        return reasons[0] if reasons else str(self.metadata.trouble or "")
 
     def waits_for(self) -> str:
         """What keeps them, or at least who has them."""
-        found = self.trouble()
-        if found or not self._links:
-            return found
+        reason = self.trouble()
+        if reason or not self._links:
+            return reason
         links = list(self._links.values())
         return f"sent to {', '.join(link.address for link in links)}"
 

@@ -38,14 +38,14 @@ class Clusters:
         self.connected: Callable[[Connection], None] | None = None
 
     def __call__(self) -> Cluster:
-        found = self._settings
+        settings = self._settings
         made = Cluster(
-            ",".join(found["bootstrap.servers"]),
-            found.security,
+            ",".join(settings["bootstrap.servers"]),
+            settings.security,
             client_id=self._client_id,
-            request_timeout=found["request.timeout.ms"] / 1000,
-            deadline=max(found["max.block.ms"] / 1000, 0.001),
-            connect_timeout=found["socket.connection.setup.timeout.ms"] / 1000,
+            request_timeout=settings["request.timeout.ms"] / 1000,
+            deadline=max(settings["max.block.ms"] / 1000, 0.001),
+            connect_timeout=settings["socket.connection.setup.timeout.ms"] / 1000,
         )
         made.on_connected = self._connected
         return made

@@ -94,19 +94,19 @@ class ClientSettings:
         config: Mapping[str, Any] | None,
         keywords: Mapping[str, Any],
     ) -> None:
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for given in (config or {}, keywords):
             for key, value in given.items():
                 name = _name_of(key, rows)
-                if name in found and given is keywords:
+                if name in values and given is keywords:
                     raise SettingRefused(name, "it is given twice")
-                found[name] = value
-        self.given = frozenset(name for name, value in found.items() if value is not None)
+                values[name] = value
+        self.given = frozenset(name for name, value in values.items() if value is not None)
         self.security = security.Security.from_options(
-            {name: found[name] for name in self.given if name not in rows}
+            {name: values[name] for name in self.given if name not in rows}
         )
         self._values = {
-            name: _read(row, found[name]) if found.get(name) is not None else row.default
+            name: _read(row, values[name]) if values.get(name) is not None else row.default
             for name, row in rows.items()
         }
 

@@ -30,16 +30,16 @@ def group_nodes(connect: str, group: str, topics: Iterable[str] | None = None) -
     client = zookeeper_link.connected(connect, CONNECT_TIMEOUT_S)
     home = f"/consumers/{group}"
     try:
-        found = GroupNodes(
+        nodes = GroupNodes(
             _children(client, f"{home}/owners") if topics is None else list(topics), {}, {}
         )
-        for topic in found.topics:
-            found.owners.update(_partitions(client, topic, f"{home}/owners/{topic}"))
+        for topic in nodes.topics:
+            nodes.owners.update(_partitions(client, topic, f"{home}/owners/{topic}"))
             texts = _partitions(client, topic, f"{home}/offsets/{topic}")
-            found.offsets.update(
+            nodes.offsets.update(
                 {key: int(text) for key, text in texts.items() if text.lstrip("-").isdecimal()}
             )
-        return found
+        return nodes
     except (KazooTimeoutError, KazooException) as error:
         raise UnreachableError({connect: f"ZooKeeper does not respond: {error}"}) from error
     finally:
@@ -60,7 +60,7 @@ def _partitions(client: Any, topic: str, path: str) -> dict[TopicPartition, str]
     """The contents of the nodes that are named by the number of a partition."""
     from kazoo.exceptions import NoNodeError
 
-    found = {}
+    owners = {}
     for name in _children(client, path):
         if not name.isdecimal():
             continue
@@ -68,5 +68,5 @@ def _partitions(client: Any, topic: str, path: str) -> dict[TopicPartition, str]
             data, _ = client.get_async(f"{path}/{name}").get(timeout=CALL_TIMEOUT_S)
         except NoNodeError:
             continue
-        found[topic, int(name)] = data.decode(errors="replace")
-    return found
+        owners[topic, int(name)] = data.decode(errors="replace")
+    return owners

@@ -47,13 +47,13 @@ def registered_brokers(
     finally:
         client.stop()
         client.close()
-    found = [address for data, _ in rows if (address := address_of(data))]
-    if not found:
+    addresses = [address for data, _ in rows if (address := address_of(data))]
+    if not addresses:
         raise NoBrokersRegistered(
             f"no broker is registered in ZooKeeper at {connect}: start one with "
             f"zookeeper.connect={connect}"
         )
-    return found
+    return addresses
 
 
 def address_of(data: bytes, protocol: str | None = None) -> str | None:

@@ -65,25 +65,25 @@ class ZooKeeperTls:
 
 def _client_settings(settings: Mapping[str, str]) -> dict[str, str]:
     """The same as settings of a client."""
-    found = {"security.protocol": "SSL"}
+    own = {"security.protocol": "SSL"}
     for store in _STORES:
         place = settings.get(f"{PREFIX}{store}.location")
         if not place:
             continue
         kind = settings.get(f"{PREFIX}{store}.type") or _kind_of(place)
-        found[f"ssl.{store}.location"], found[f"ssl.{store}.type"] = place, kind
+        own[f"ssl.{store}.location"], own[f"ssl.{store}.type"] = place, kind
         password = settings.get(f"{PREFIX}{store}.password")
         if password and kind.upper() != "PEM":
-            found[f"ssl.{store}.password"] = password
+            own[f"ssl.{store}.password"] = password
         elif password and store == "keystore":
-            found["ssl.key.password"] = password
+            own["ssl.key.password"] = password
     listed = settings.get(PREFIX + "enabled.protocols") or settings.get(PREFIX + "protocol")
     if listed:
-        found["ssl.enabled.protocols"] = listed
+        own["ssl.enabled.protocols"] = listed
     algorithm = settings.get(PREFIX + "endpoint.identification.algorithm")
     if algorithm is not None:
-        found["ssl.endpoint.identification.algorithm"] = algorithm
-    return found
+        own["ssl.endpoint.identification.algorithm"] = algorithm
+    return own
 
 
 def _kind_of(place: str) -> str:

@@ -123,15 +123,15 @@ def _describe_offsets(parser: argparse.ArgumentParser) -> None:
 # -- what there is
 
 
-def _sources(found: argparse.Namespace) -> list[OldPartition]:
+def _sources(options: argparse.Namespace) -> list[OldPartition]:
     from kbroker.legacy.old_logs import partitions_in
 
     partitions: list[OldPartition] = []
     try:
-        wanted = re.compile(found.topics)
+        wanted = re.compile(options.topics)
     except re.error as error:
-        raise Usage(f"--topics {found.topics}: {error}") from error
-    for text in found.directories:
+        raise Usage(f"--topics {options.topics}: {error}") from error
+    for text in options.directories:
         number, equals, path = text.partition("=")
         if not equals or not number.isdecimal():
             raise Usage(f"{text}: say of which broker it is, as in 0=/data/kafka-logs")
@@ -182,15 +182,15 @@ def _write_layout(state: str, layout: Layout) -> None:
     os.replace(f"{path}.new", path)
 
 
-def _plan(found: argparse.Namespace) -> tuple[list[Planned], Layout]:
+def _plan(options: argparse.Namespace) -> tuple[list[Planned], Layout]:
     from kbroker.legacy.old_import import Planned
 
-    partitions = _sources(found)
-    layout = _layout(found.state, partitions)
+    partitions = _sources(options)
+    layout = _layout(options.state, partitions)
     return [Planned(each, layout.number(*each[:3])) for each in partitions], layout
 
 
-def _show_plan(found: argparse.Namespace) -> None:
+def _show_plan(options: argparse.Namespace) -> None:
     rows = [
         {
             "old": each.old.name,
@@ -199,28 +199,28 @@ def _show_plan(found: argparse.Namespace) -> None:
             "topic": each.old.topic,
             "partition": each.partition,
         }
-        for each in _plan(found)[0]
+        for each in _plan(options)[0]
     ]
-    printed(found.output, _COLUMNS, rows, "no logs of Kafka 0.7 there")
+    printed(options.output, _COLUMNS, rows, "no logs of Kafka 0.7 there")
 
 
-def _save_layout(found: argparse.Namespace) -> None:
+def _save_layout(options: argparse.Namespace) -> None:
     from kbroker.client.errors import ClientError
     from kbroker.client.zookeeper.znodes import Znodes
     from kbroker.legacy.old_nodes import read_layout
 
     try:
-        with Znodes(found.zookeeper) as nodes:
+        with Znodes(options.zookeeper) as nodes:
             layout = read_layout(nodes)
     except ClientError as error:
         raise Failed(str(error)) from error
     if not layout.topics:
         raise Failed(
-            f"no broker of Kafka 0.7 has registered topics at {found.zookeeper}: they are there "
+            f"no broker of Kafka 0.7 has registered topics at {options.zookeeper}: they are there "
             "while it runs"
         )
-    with _locked(found.state):
-        _write_layout(found.state, layout)
+    with _locked(options.state):
+        _write_layout(options.state, layout)
     for topic in sorted(layout.topics):
         counts = ", ".join(f"{n} at {b}" for b, n in sorted(layout.topics[topic].items()))
         print(shown(f"{topic}: {layout.count(topic)} partitions ({counts})"))
@@ -248,35 +248,35 @@ def _locked(state: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _run(found: argparse.Namespace) -> None:
+def _run(options: argparse.Namespace) -> None:
     from kbroker.client.errors import RejectedError
     from kbroker.errors import ErrorCode
     from kbroker.legacy.old_import import ImportFailed, OldImport, every
     from kbroker.legacy.old_logs import ImportLimits, OldLogError
 
     limits = ImportLimits(
-        found.message_max_bytes,
-        found.decompressed_max_bytes,
-        found.batch_bytes,
-        _CODECS.index(found.compression),
+        options.message_max_bytes,
+        options.decompressed_max_bytes,
+        options.batch_bytes,
+        _CODECS.index(options.compression),
     )
-    with _locked(found.state), connected(found) as cluster:
-        plan, layout = _plan(found)
+    with _locked(options.state), connected(options) as cluster:
+        plan, layout = _plan(options)
         if not plan:
             raise Failed("no logs of Kafka 0.7 there")
         _create(cluster, plan, layout)
         report = _reporter(sum(each.old.size for each in plan))
         work = OldImport(
-            cluster, found.state, limits, name_bad=_name_bad, report=every(found.report, report)
+            cluster, options.state, limits, name_bad=_name_bad, report=every(options.report, report)
         )
         try:
             work.run(plan)
             # For `offsets`; not before, because an id may have been given by mistake.
-            _write_layout(found.state, layout)
+            _write_layout(options.state, layout)
         except (ImportFailed, OldLogError) as error:
             raise Failed(str(error)) from error
         except OSError as error:
-            raise Failed(f"{error.filename or found.state}: {error.strerror}") from error
+            raise Failed(f"{error.filename or options.state}: {error.strerror}") from error
         except RejectedError as error:
             if error.code == ErrorCode.MESSAGE_TOO_LARGE:
                 raise Failed(f"{error}: raise max.message.bytes of the topic") from error
@@ -328,20 +328,20 @@ def _reporter(total: int) -> Any:
 # -- offsets
 
 
-def _offsets(found: argparse.Namespace) -> None:
+def _offsets(options: argparse.Namespace) -> None:
     from kbroker.client.errors import ClientError
     from kbroker.client.zookeeper.znodes import Znodes
     from kbroker.legacy.old_nodes import read_group_offsets
 
-    layout = _layout(found.state, [])
+    layout = _layout(options.state, [])
     try:
-        with Znodes(found.zookeeper) as nodes:
+        with Znodes(options.zookeeper) as nodes:
             old = read_group_offsets(nodes)
     except ClientError as error:
         raise Failed(str(error)) from error
     rows: list[dict[str, Any]] = []
     for each in old:
-        if found.group not in (None, each.group):
+        if options.group not in (None, each.group):
             continue
         partition = layout.number(each.topic, each.broker, each.partition)
         rows.append(
@@ -351,12 +351,12 @@ def _offsets(found: argparse.Namespace) -> None:
                 "position": each.position,
                 "topic": each.topic,
                 "partition": partition,
-                "offset": _new_offset(found.state, each.topic, partition, each.position),
+                "offset": _new_offset(options.state, each.topic, partition, each.position),
             }
         )
-    printed(found.output, _OFFSET_COLUMNS, rows, "no offsets of groups there")
-    if found.commit:
-        _commit(found, rows)
+    printed(options.output, _OFFSET_COLUMNS, rows, "no offsets of groups there")
+    if options.commit:
+        _commit(options, rows)
 
 
 def _new_offset(state: str, topic: str, partition: int, position: int) -> int | None:
@@ -372,7 +372,7 @@ def _new_offset(state: str, topic: str, partition: int, position: int) -> int | 
         pairs.close()
 
 
-def _commit(found: argparse.Namespace, rows: Sequence[dict[str, Any]]) -> None:
+def _commit(options: argparse.Namespace, rows: Sequence[dict[str, Any]]) -> None:
     from kbroker.client.batches.offsets import commit
 
     by_group: dict[str, dict[tuple[str, int], tuple[int, str]]] = {}
@@ -380,7 +380,7 @@ def _commit(found: argparse.Namespace, rows: Sequence[dict[str, Any]]) -> None:
         if row["offset"] is not None:
             key = (row["topic"], row["partition"])
             by_group.setdefault(row["group"], {})[key] = (row["offset"], "")
-    with connected(found) as cluster:
+    with connected(options) as cluster:
         for group, offsets in by_group.items():
             commit(cluster, group, offsets)
     print(f"committed the offsets of {len(by_group)} groups", file=sys.stderr)

@@ -106,8 +106,8 @@ def _topics(offsets: dict[TopicPartition, int]) -> set[str]:
 def _ends(cluster: Cluster, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
     from kbroker.client.batches.offsets import LATEST, list_offsets
 
-    found = list_offsets(cluster, dict.fromkeys(partitions, LATEST))
-    return {key: row.offset for key, row in found.items()}
+    offsets = list_offsets(cluster, dict.fromkeys(partitions, LATEST))
+    return {key: row.offset for key, row in offsets.items()}
 
 
 TOOL = Tool("Check the offset of your consumers.", OPTIONS, _run)

@@ -119,8 +119,8 @@ class _PartitionReplay:
             consumer.seek_to_beginning(*self._partitions)
             heard = time.monotonic()
             while self._most < 0 or self.sent < self._most:
-                found = consumer.poll_columns(0.5, _POLL_RECORDS)
-                rows = [row for some in found for row in zip(some.keys, some.values, strict=True)]
+                columns = consumer.poll_columns(0.5, _POLL_RECORDS)
+                rows = [row for some in columns for row in zip(some.keys, some.values, strict=True)]
                 if rows:
                     heard = time.monotonic()
                     self._send(rows)

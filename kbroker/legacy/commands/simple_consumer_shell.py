@@ -100,8 +100,8 @@ def _read(given: Given, cluster: Cluster, node: int, offset: int) -> Iterator[Co
     key = given.one("topic"), given.one("partition")
     wait_ms = given.one("max-wait-ms")
     while True:
-        found = fetch_replicas(cluster, node, {key: offset}, given.one("fetchsize"), wait_ms)
-        high_watermark, data = found[key]
+        contents = fetch_replicas(cluster, node, {key: offset}, given.one("fetchsize"), wait_ms)
+        high_watermark, data = contents[key]
         if not data and "no-wait-at-logend" in given:
             print(
                 f"Terminating. Reached the end of partition ({key[0]}, {key[1]}) at offset {offset}"

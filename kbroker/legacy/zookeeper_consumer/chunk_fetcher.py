@@ -139,9 +139,9 @@ class ChunkFetcher:
         """Waits for partitions without a leader. The lock is held."""
         while not self._closed:
             now = time.monotonic()
-            found = [part for part in self._homeless.values() if part.retry_at <= now]
-            if found:
-                return found
+            due = [part for part in self._homeless.values() if part.retry_at <= now]
+            if due:
+                return due
             next_at = min((part.retry_at for part in self._homeless.values()), default=None)
             self._changed.wait(None if next_at is None else next_at - now)
         return []
@@ -209,7 +209,7 @@ class ChunkFetcher:
             return
         wanted = {part.key: which for part in parts}
         try:
-            found = list_offsets(cluster, wanted, deadline=min(self._request_s, _LOOK_UP_S))
+            offsets = list_offsets(cluster, wanted, deadline=min(self._request_s, _LOOK_UP_S))
         except ClientError as error:
             self._tell(f"cannot look up the {self._reset} offsets of {parts[0].key[0]}", error)
             if not error.retriable:
@@ -217,7 +217,7 @@ class ChunkFetcher:
                     part.stream.fail(part, error)
             return
         for part in parts:
-            offset = found[part.key].offset
+            offset = offsets[part.key].offset
             if part.consumed is None:
                 part.consumed = offset
             part.fetch_offset = offset

@@ -199,12 +199,12 @@ class ConsumerConnector:
         """
         lags, client = self.lags(), self.config["client.id"]
         of_partition = "kafka.consumer:type=FetcherLagMetrics,name=ConsumerLag"
-        found = {
+        counts = {
             f"{of_partition},clientId={client},topic={topic},partition={partition}": lag
             for (topic, partition), lag in lags.items()
         }
         largest = f"kafka.consumer:type=ConsumerFetcherManager,name=MaxLag,clientId={client}"
-        return {largest: max(lags.values(), default=0), **found}
+        return {largest: max(lags.values(), default=0), **counts}
 
     def _commit_regularly(self) -> None:
         seconds = self.config.seconds("auto.commit.interval.ms")

@@ -96,8 +96,8 @@ class GroupSession:
             raise UnreachableError({self._connect: why}) from error
         _, slash, chroot = self._connect.partition("/")
         with self._asking():
-            found = self._result(self._client.exists_async("/"))
-        if slash and found is None:
+            exists = self._result(self._client.exists_async("/"))
+        if slash and exists is None:
             raise SettingRefused(
                 "zookeeper.connect",
                 f"there is no /{chroot} in ZooKeeper: the path must be that of the brokers'",
@@ -120,14 +120,14 @@ class GroupSession:
     @property
     def id(self) -> int | None:
         """Of the session; None while there is no connection."""
-        found = self._client.client_id
-        return int(found[0]) if found and self._client.connected else None
+        session_id = self._client.client_id
+        return int(session_id[0]) if session_id and self._client.connected else None
 
     def take_lost(self) -> bool:
         """Whether a session has ended since the last call."""
-        found = self._lost.is_set()
+        lost = self._lost.is_set()
         self._lost.clear()
-        return found
+        return lost
 
     @property
     def lost(self) -> bool:
@@ -229,8 +229,8 @@ class GroupSession:
 
         while True:
             try:
-                found = self._result(self._client.get_children_async(path, self._changed))
-                return sorted(found, key=order)
+                names = self._result(self._client.get_children_async(path, self._changed))
+                return sorted(names, key=order)
             except NoNodeError:
                 if self._result(self._client.exists_async(path, self._changed)) is None:
                     return []
@@ -317,14 +317,14 @@ class GroupSession:
         wanted = list(keys)
         with self._asking():
             rows = self._read([self._offset(key) for key in wanted])
-        found = {}
+        offsets = {}
         for key, data in zip(wanted, rows, strict=True):
             text = (data or b"").decode(errors="replace").strip()
             if text.isdecimal():
-                found[key] = int(text)
+                offsets[key] = int(text)
             elif text and not text.lstrip("-").isdecimal():
                 logger.warning("ignoring %s: %r is no offset", self._offset(key), text)
-        return found
+        return offsets
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Write offsets."""

@@ -183,14 +183,14 @@ class KafkaStream:
 
     def _read_on(self) -> bool:
         """Decode some more; False if there is nothing. Raises what cannot be decoded."""
-        found = self._open
-        if found is None:
+        chunk = self._open
+        if chunk is None:
             if not self._chunks:
                 return False
-            found = self._open = self._chunks.popleft()
+            chunk = self._open = self._chunks.popleft()
             self._changed.notify_all()  # there is room
-            part = found.part
-            part.consumed = found.first_offset
+            part = chunk.part
+            part.consumed = chunk.first_offset
             if part.reader is None or part.reader.position != part.consumed:
                 part.reader = RecordReader(
                     *part.key,
@@ -199,8 +199,8 @@ class KafkaStream:
                     value_deserializer=self._value,
                     decompressed_max=DECOMPRESSED_MAX,
                 )
-            part.reader.load(found.records)
-        part = found.part
+            part.reader.load(chunk.records)
+        part = chunk.part
         reader = part.reader
         assert reader is not None
         columns = reader.read_columns(_ROWS, True, _ROW_BYTES)
@@ -218,25 +218,25 @@ class KafkaStream:
                 ),
             )
         elif reader.error is not None:
-            raise self._unreadable(found, reader.error)
+            raise self._unreadable(chunk, reader.error)
         else:
             reader.unload()
             self._open = None
-            part.consumed = max(part.consumed or 0, found.next_offset)
-            if found.fault is not None:
-                self._stop(part, found.fault)
+            part.consumed = max(part.consumed or 0, chunk.next_offset)
+            if chunk.fault is not None:
+                self._stop(part, chunk.fault)
         return True
 
     def _unreadable(
-        self, found: Chunk, error: tuple[int, int, str, Exception | None]
+        self, chunk: Chunk, error: tuple[int, int, str, Exception | None]
     ) -> UnreadableRecord:
         offset, after, why, cause = error
-        part = found.part
+        part = chunk.part
         if cause is not None:
             failed = DeserializationFailed(*part.key, offset, after, why)
             failed.__cause__ = cause
             return failed
-        after = max(offset + 1, min(after, found.high_watermark))
+        after = max(offset + 1, min(after, chunk.high_watermark))
         damaged = UnreadableRecord(*part.key, offset, after, why)
         self._open = None
         part.reader = None

@@ -55,11 +55,11 @@ class OffsetStorage:
         wanted = list(keys)
         if not self._in_kafka:
             return self._session.offsets(wanted)
-        found = {key: row.offset for key, row in self._read_brokers(wanted).items()}
+        offsets = {key: row.offset for key, row in self._read_brokers(wanted).items()}
         if self._in_both:
             for key, offset in self._session.offsets(wanted).items():
-                found[key] = max(offset, found.get(key, offset))
-        return found
+                offsets[key] = max(offset, offsets.get(key, offset))
+        return offsets
 
     def _read_brokers(self, wanted: list[TopicPartition]) -> dict[TopicPartition, Committed]:
         while True:

@@ -42,10 +42,10 @@ def reset(name: str, value: Any) -> str:
 
 def legal(name: str, value: Any) -> str:
     """Letters, digits, dots, underscores and hyphens."""
-    found = str(value)
-    if not found or not _LEGAL.fullmatch(found):
-        raise SettingRefused(name, f"{found!r} may have letters, digits, '.', '_' and '-' only")
-    return found
+    text = str(value)
+    if not text or not _LEGAL.fullmatch(text):
+        raise SettingRefused(name, f"{text!r} may have letters, digits, '.', '_' and '-' only")
+    return text
 
 
 def servers(name: str, value: Any) -> str:
@@ -288,15 +288,15 @@ class ConsumerConfig:
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None, **settings: Any) -> None:
-        found = ClientSettings(SETTINGS, config, settings)
+        values = ClientSettings(SETTINGS, config, settings)
         for name in ("group.id", "zookeeper.connect"):
-            if found[name] is None:
+            if values[name] is None:
                 raise SettingRefused(name, "it is required")
-        if found["client.id"] is None:
-            found["client.id"] = found["group.id"]
-        if found["rebalance.backoff.ms"] is None:
-            found["rebalance.backoff.ms"] = found["zookeeper.sync.time.ms"]
-        self.settings = found
+        if values["client.id"] is None:
+            values["client.id"] = values["group.id"]
+        if values["rebalance.backoff.ms"] is None:
+            values["rebalance.backoff.ms"] = values["zookeeper.sync.time.ms"]
+        self.settings = values
 
     @classmethod
     def from_file(cls, path: str, **settings: Any) -> ConsumerConfig:
