@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -47,6 +47,10 @@ IMPORTED_BY = {
     "starlette": ("kbroker/console",),
     "uvicorn": ("kbroker/console",),
 }
+
+# Packages in which a class has its name alone, and names that programs know twice.
+FAMILY = ("kbroker/client", "kbroker/legacy")
+KNOWN_TWICE = frozenset({"OffsetAndMetadata", "TransactionState"})
 
 
 def findings(path: Path) -> Iterator[str]:
@@ -100,6 +104,25 @@ def same_names(root: Path) -> Iterator[str]:
             yield f"{name}:1: has the name of {other}"
 
 
+def same_classes(root: Path, folders: Sequence[str], allowed: Collection[str]) -> Iterator[str]:
+    """Classes of these packages that have the same name, and entries of ``allowed`` that are no
+    longer needed.
+    """
+    places: dict[str, list[str]] = {}
+    for folder in folders:
+        for path in sorted((root / folder).rglob("*.py")):
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.ClassDef):
+                    place = f"{path.relative_to(root).as_posix()}:{node.lineno}"
+                    places.setdefault(node.name, []).append(place)
+    for name, (first, *others) in places.items():
+        if name not in allowed:
+            yield from (f"{place}: class {name} is also in {first}" for place in others)
+    for name in sorted(allowed):
+        if len(places.get(name, ())) < 2:
+            yield f"{folders[0]}:1: {name} is there once: take it off KNOWN_TWICE"
+
+
 def misplaced_imports(name: str, node: ast.Import | ast.ImportFrom) -> Iterator[str]:
     """Imports of a package that belong elsewhere."""
     if not name.startswith("kbroker/"):
@@ -126,6 +149,7 @@ def main() -> int:
     ]
     found += long_files(ROOT, LONG_FILES)
     found += same_names(ROOT)
+    found += same_classes(ROOT, FAMILY, KNOWN_TWICE)
     found += overshadowed.findings(
         ROOT, overshadowed.known_names(), overshadowed.supported_versions()
     )

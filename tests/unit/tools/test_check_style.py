@@ -10,7 +10,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from tools.check_style import FILE_LINES_MAX, TEST_FILE_LINES_MAX, long_files, same_names
+from tools.check_style import (
+    FILE_LINES_MAX,
+    TEST_FILE_LINES_MAX,
+    long_files,
+    same_classes,
+    same_names,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -62,4 +68,23 @@ def test_second_test_file_of_a_name_is_found(tmp_path: Path) -> None:
 
     assert list(same_names(tmp_path)) == [
         "tests/wire/test_one.py:1: has the name of tests/unit/a/test_one.py"
+    ]
+
+
+def test_second_class_of_a_name_is_found_and_so_is_a_permission_without_one(tmp_path: Path) -> None:
+    for name, text in (
+        ("a/one.py", "class State:\n    class Inner: ...\n\n\nclass Known: ...\n"),
+        ("a/room/two.py", "class Known: ...\n\n\nclass Inner: ...\n"),
+        ("b/three.py", "class State: ...\n"),
+        ("c/four.py", "class State: ...\n"),
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    found = list(same_classes(tmp_path, ("a", "b"), {"Known", "Gone"}))
+
+    assert found == [
+        "b/three.py:1: class State is also in a/one.py:1",
+        "a:1: Gone is there once: take it off KNOWN_TWICE",
     ]
