@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kbroker.metastore.kept_session import FILE_NAME as SESSION_NAME
 from kbroker.storage.formats import (
     BOOT_ID_NAME,
     CREATION_NOTE,
@@ -24,7 +25,7 @@ PAGES = [
 ]
 FILE_MAP = (ROOT / "docs" / "architecture" / "file-map.md").read_text(encoding="utf-8")
 # What is called as a command could be, and is a file of a data directory.
-FILES = {BOOT_ID_NAME, CREATION_NOTE, INCARNATION_NAME, SUSPECT_PARTITIONS}
+FILES = {BOOT_ID_NAME, CREATION_NOTE, INCARNATION_NAME, SUSPECT_PARTITIONS, SESSION_NAME}
 
 
 def each_page(function):

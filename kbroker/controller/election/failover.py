@@ -282,8 +282,9 @@ class Failover:
             text = "broker %d cannot be reached, but no other broker answers: its session decides"
             logger.info(text, broker_id)
         agreeing = inquiry.agreeing
-        said = f"{named_brokers(agreeing)} agree" if agreeing else "no other broker can be asked"
-        return outcome, said
+        if not agreeing:
+            return outcome, "no other broker can be asked"
+        return outcome, f"{named_brokers(agreeing)} {'agrees' if len(agreeing) == 1 else 'agree'}"
 
     def _asked(self, other: int, about_id: int, about_epoch: int) -> Pending[Hearing]:
         answer = run(self._peers.ask(other, about_id, about_epoch))
