@@ -27,7 +27,7 @@ from fault.history import (
     entries_of,
 )
 from fault.load import CLIENT_TIMEOUT_MS, REQUEST_TIMEOUT_S, TOPIC, Load, close
-from fault.wire_client import WireClient
+from support.wire_client import WireClient
 
 from kbroker.record.batch import RecordBatch
 from kbroker.testing import Broker, wait_until

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from fault.history import History
 from fault.load import TOPIC, Load
-from fault.wire_client import WireClient
+from support.wire_client import WireClient
 
 from kbroker.record.batch import Record
 from kbroker.testing import Cluster, wait_until

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fault.history import History, ReaderLog, WriterLog, value_of
-from fault.wire_client import WireClient, batch_of
+from support.wire_client import WireClient, batch_of
 
 from kbroker.errors import ErrorCode
 from kbroker.record.batch import Record, iterate_batches

@@ -18,9 +18,9 @@ import time
 from pathlib import Path
 
 from fault.history import parse_value, value_of
-from fault.wire_client import WireClient, batch_of, produce_request, request_frame
 from support.pace import hold
 from support.secured import HOST, SecuredClient
+from support.wire_client import WireClient, batch_of, produce_request, request_frame
 
 from kbroker.record.batch import iterate_batches
 from kbroker.testing import wait_until

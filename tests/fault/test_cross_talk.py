@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from fault.history import parse_value
 from fault.load import read_log
-from fault.wire_client import WireClient
 from support.pace import hold
 from support.secured import Site, address_of
+from support.wire_client import WireClient
 
 from kbroker.testing import Broker, wait_until
 

@@ -10,9 +10,9 @@ import pytest
 from fault.disks import MIB, failing_disk, fill_up, small_disk
 from fault.history import History
 from fault.load import TOPIC, Load, assert_consistent
-from fault.wire_client import WireClient, batch_of
 from support.all_processes import all_pids
 from support.pace import hold
+from support.wire_client import WireClient, batch_of
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.create_topics import CreateTopicsRequest

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from fault.shim import SYNCS, FailingCall, broker_command, shimmed
-from fault.wire_client import WireClient
 from support.all_processes import all_pids
+from support.wire_client import WireClient
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.delete_records import DeleteRecordsRequest

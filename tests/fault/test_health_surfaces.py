@@ -18,7 +18,7 @@ from fault.cluster_load import create_replicated
 from fault.disks import MIB, failing_disk, fill_up, small_disk
 from fault.health_surfaces import Surface, Watch, of_broker, of_cluster, watching
 from fault.load import TOPIC
-from fault.wire_client import WireClient
+from support.wire_client import WireClient
 from support.zookeeper import skip_without_zookeeper
 
 from kbroker.record.builder import BatchBuilder

@@ -17,10 +17,10 @@ from fault.io_death_exam import (
     java_writer,
     killing,
 )
-from fault.wire_client import WireClient
 from interop.drivers.franz import go_missing
 from interop.drivers.java import java_missing
 from support.grids import some_of
+from support.wire_client import WireClient
 
 from kbroker.testing import Broker
 

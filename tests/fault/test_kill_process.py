@@ -49,7 +49,7 @@ def wait_until_all_write(history: History) -> None:
 
 def with_topic(broker: Broker) -> None:
     from fault.load import TOPIC
-    from fault.wire_client import WireClient
+    from support.wire_client import WireClient
 
     with WireClient((broker.host, broker.port)) as client:
         client.create_topic(TOPIC, PARTITIONS)

@@ -17,8 +17,8 @@ import pytest
 from fault.history import History
 from fault.leftovers import Leftovers
 from fault.load import TOPIC, Load, assert_consistent
-from fault.wire_client import WireClient, batch_of, produce_request
 from support.pace import hold
+from support.wire_client import WireClient, batch_of, produce_request
 
 from kbroker.protocol import codec
 from kbroker.protocol.messages.produce import ProduceResponse

@@ -9,9 +9,9 @@ import pytest
 from fault.disks import MIB, failing_disk
 from fault.history import History
 from fault.load import TOPIC, Load, assert_consistent
-from fault.wire_client import WireClient
 from support.log_dir_moves import alter, move_all, replicas, set_rate
 from support.pace import hold
+from support.wire_client import WireClient
 
 from kbroker.errors import ErrorCode
 from kbroker.storage.moves.replica_move import SWITCH_BYTES

@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 from fault.history import COMMITTED, entries_of
 from fault.shim import broker_command, shimmed
-from fault.wire_client import LATEST, WireClient, batch_of, produce_request
 from fault.write_log import JOURNAL, STRICT, Change, Disk, Marker, marks, read_log
 from support.log_dir_moves import alter, replicas
+from support.wire_client import LATEST, WireClient, batch_of, produce_request
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest

@@ -12,9 +12,9 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
-from fault.wire_client import WireClient, batch_of, request_frame
 from support.pace import hold
 from support.secured import SecuredClient, Site, address_of
+from support.wire_client import WireClient, batch_of, request_frame
 
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest
 from kbroker.protocol.messages.fetch import FetchRequest

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from fault.wire_client import WireClient
+from support.wire_client import WireClient
 
 from kbroker.testing import Broker
 

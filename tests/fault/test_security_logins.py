@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fault.wire_client import request_frame
 from support.secured import PASSWORDS, LoginRefused, SecuredClient, Site, address_of
+from support.wire_client import request_frame
 
 from kbroker.client.admin import users as admin
 from kbroker.client.connections.cluster import Cluster

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from fault.wire_client import WireClient
 from support.secured import PASSWORDS, Site, address_of
+from support.wire_client import WireClient
 
 from kbroker.client.admin import users as admin
 from kbroker.client.connections.cluster import Cluster

@@ -18,9 +18,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from fault.wire_client import WireClient, batch_of
 from support.pace import hold
 from support.secured import HOST, SecuredClient, Site, address_of
+from support.wire_client import WireClient, batch_of
 
 from kbroker.security.certificates import create_authority
 from kbroker.testing import Broker, wait_until

@@ -14,11 +14,11 @@ from fault.chain import PARTITIONS, SETTINGS, Chain, read_entries
 from fault.history import ABORTED, COMMITTED, Attempt, History
 from fault.load import TOPIC
 from fault.proxy import Proxy
-from fault.wire_client import WireClient
 from interop.drivers import ClientError
 from interop.drivers.java import FIRST_TEST_TIMEOUT_S, Java, java_missing
 from interop.drivers.transactions import JavaTransactions
 from support.pace import hold
+from support.wire_client import WireClient
 
 from kbroker.testing import Broker, wait_until
 

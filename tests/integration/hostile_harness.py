@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
 
-from fault.wire_client import WireClient, batch_of
 from support.all_processes import all_pids
 from support.sanitizer import SANITIZED, TIME_FACTOR
+from support.wire_client import WireClient, batch_of
 
 from kbroker.testing import Broker, wait_until
 

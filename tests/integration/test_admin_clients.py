@@ -11,11 +11,11 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
-from fault.wire_client import WireClient, batch_of
 from kafka import KafkaConsumer
 from kafka.admin import KafkaAdminClient
 from kafka.admin import NewTopic as KafkaPythonTopic
 from kafka.structs import TopicPartition
+from support.wire_client import WireClient, batch_of
 
 from kbroker.errors import ErrorCode
 from kbroker.testing.waiting import wait_until

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault.wire_client import WireClient, batch_of, produce_request
 from support.acl_requests import ADMIN, acl, admin_acls, create, delete, describe
+from support.wire_client import WireClient, batch_of, produce_request
 
 from kbroker.errors import EXIT_BAD_CONFIG, ErrorCode
 from kbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

@@ -8,10 +8,10 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
-from fault.wire_client import WireClient
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 from kazoo.client import KazooClient
+from support.wire_client import WireClient
 from test_rolling_restart import PARTITIONS, TOPIC, loaded
 
 from kbroker.hosting.journal import FILE_NAME

@@ -15,9 +15,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka import Producer as ConfluentProducer
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient
-from fault.wire_client import WireClient
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import NewTopic
+from support.wire_client import WireClient
 from support.zookeeper import ZooKeeperServer
 
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, coordinator_partition

@@ -11,10 +11,10 @@ from contextlib import closing
 from typing import Any, NamedTuple
 
 import pytest
-from fault.wire_client import LATEST, WireClient, batch_of
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 from support.control_client import Controller
+from support.wire_client import LATEST, WireClient, batch_of
 from support.zookeeper import skip_without_zookeeper
 
 from kbroker.cluster.control_requests import LEADER_DURING_DELETE, Sender

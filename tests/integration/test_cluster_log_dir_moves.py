@@ -8,10 +8,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from fault.wire_client import LATEST, WireClient
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic
 from support.log_dir_moves import move_all, replicas, set_rate
+from support.wire_client import LATEST, WireClient
 from support.zookeeper import skip_without_zookeeper
 
 from kbroker.testing import Cluster, wait_until

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault.wire_client import WireClient
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 from kazoo.client import KazooClient
 from support.all_processes import wait_until_all_serve
+from support.wire_client import WireClient
 
 from kbroker.testing import Broker, wait_until
 from kbroker.testing.cluster import Cluster

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault.wire_client import WireClient, batch_of
 from support.control_client import CONTROLLER_ID, EPOCH, Controller, controlled_broker
 from support.peer_loop import PeerLoop
+from support.wire_client import WireClient, batch_of
 
 from kbroker.cluster.control_requests import (
     LEADER_DURING_DELETE,

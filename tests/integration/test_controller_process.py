@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from controller_harness import IO_0, IO_1, NETWORK, ControllerHarness, topic
-from fault.wire_client import WireClient
+from support.wire_client import WireClient
 
 from kbroker.errors import ErrorCode
 from kbroker.hosting.slots import JOURNAL_NAME

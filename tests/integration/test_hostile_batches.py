@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from fault.wire_client import WireClient, batch_of, produce_request
 from hostile_harness import MIB, GoodClient, nothing_dies
 from support.pace import hold
+from support.wire_client import WireClient, batch_of, produce_request
 
 from kbroker._ext.base.crc32c import crc32c
 from kbroker.errors import ErrorCode

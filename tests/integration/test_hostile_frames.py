@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault.wire_client import WireClient, batch_of, request_frame
 from hostile_harness import MIB, GoodClient, nothing_dies, refused_count
 from support.pace import hold
+from support.wire_client import WireClient, batch_of, request_frame
 
 from kbroker.protocol.api import ApiKey, find, request_class
 from kbroker.protocol.header import encode_request_header
@@ -246,7 +246,7 @@ def test_produce_with_broken_inner_lengths_harms_nobody(
     broker: Broker, chance: random.Random
 ) -> None:
     """The same for produces with records: the hot path has its own decoder."""
-    from fault.wire_client import produce_request
+    from support.wire_client import produce_request
 
     attacker = Attacker(broker)
     with nothing_dies(broker), GoodClient(broker, TOPIC):

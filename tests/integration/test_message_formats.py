@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fault.wire_client import WireClient, batch_of, produce_request
 from hostile_harness import nothing_dies
 from support.message_sets import OldMessage, message_bytes, messages_in, set_bytes, wrapper_bytes
+from support.wire_client import WireClient, batch_of, produce_request
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.fetch import FetchRequest

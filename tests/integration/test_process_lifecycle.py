@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fault.wire_client import WireClient, batch_of, produce_request, request_frame
 from process_harness import (
     DOUBLES,
     Client,
@@ -26,6 +25,7 @@ from support.all_processes import wait_until_all_serve
 from support.pace import hold
 from support.sanitizer import TIME_FACTOR
 from support.shared_names import names_of, names_of_runs
+from support.wire_client import WireClient, batch_of, produce_request, request_frame
 
 from kbroker.testing import Broker, BrokerFailed, processes, wait_until
 

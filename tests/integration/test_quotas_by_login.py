@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from fault.wire_client import WireClient, batch_of
 from support import token_requests as tokens
 from support.secured import HOST, JAAS, PASSWORDS, SecuredClient, Site, address_of
+from support.wire_client import WireClient, batch_of
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.alter_client_quotas import AlterClientQuotasRequest

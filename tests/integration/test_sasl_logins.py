@@ -25,8 +25,8 @@ from confluent_kafka.admin import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
-from fault.wire_client import WireClient, batch_of
 from kafka import KafkaProducer
+from support.wire_client import WireClient, batch_of
 
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.connections.security import Security

@@ -9,10 +9,10 @@ from contextlib import closing
 from itertools import count
 
 import pytest
-from fault.wire_client import WireClient, batch_of
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 from support.control_client import Controller
+from support.wire_client import WireClient, batch_of
 
 from kbroker.cluster.control_requests import LEADER_DURING_DELETE
 from kbroker.errors import ErrorCode

@@ -18,8 +18,8 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
-from fault.wire_client import WireClient
 from kazoo.client import KazooClient
+from support.wire_client import WireClient
 from support.zookeeper import ZooKeeperServer
 
 from kbroker.cli.adopt import main as adopt

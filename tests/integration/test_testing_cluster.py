@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fault.wire_client import WireClient
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import NewTopic
+from support.wire_client import WireClient
 from support.zookeeper import skip_without_zookeeper
 
 from kbroker.protocol.messages.metadata import MetadataRequest

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault.wire_client import WireClient
 from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
 from interop.drivers.secure_java import JavaClients
 from support.kerberos import (
@@ -26,6 +25,7 @@ from support.kerberos import (
     gssapi_or_skip,
     kerberos_missing,
 )
+from support.wire_client import WireClient
 
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.connections.security import Security

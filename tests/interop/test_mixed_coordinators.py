@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from fault.wire_client import WireClient
 from interop.mixed import PATIENCE_S, MixedCluster, commit, committed, waited
+from support.wire_client import WireClient
 
 from kbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
 

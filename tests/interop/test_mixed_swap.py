@@ -24,9 +24,9 @@ from fault.test_cluster_transactions import (
     running,
     write_last,
 )
-from fault.wire_client import WireClient
 from interop.mixed import MixedCluster, waited
 from support.seeds import seeded
+from support.wire_client import WireClient
 
 from kbroker.record.batch import Record
 from kbroker.testing import Broker

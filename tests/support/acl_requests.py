@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fault.wire_client import WireClient
+from support.wire_client import WireClient
 
 from kbroker.protocol.messages.create_acls import CreateAclsRequest
 from kbroker.protocol.messages.delete_acls import DeleteAclsRequest

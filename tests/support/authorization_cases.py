@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from fault.wire_client import batch_of
+from support.wire_client import batch_of
 
 from kbroker.config.resource_types import BROKER, GROUP, TOPIC
 from kbroker.protocol.api import ApiKey, request_class

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from fault.wire_client import WireClient
 from support.acl_requests import acl, create
 from support.authorization_cases import (
     EXISTING,
@@ -19,6 +18,7 @@ from support.authorization_cases import (
     Names,
 )
 from support.secured import SecuredClient
+from support.wire_client import WireClient
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fault.wire_client import WireClient
 from kazoo.client import KazooClient
+from support.wire_client import WireClient
 from support.zookeeper import skip_without_zookeeper
 
 from kbroker.cluster.control_requests import (

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fault.wire_client import WireClient
+from support.wire_client import WireClient
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol import codec

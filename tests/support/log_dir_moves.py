@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fault.wire_client import WireClient
+from support.wire_client import WireClient
 
 from kbroker.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from kbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
