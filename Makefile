@@ -11,7 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup build run debug sanitize test test-all bare lint bench docs dist clean
+.PHONY: help setup build run debug sanitize test test-all bare lint bench docs dist wheels release clean
 
 help:
 	@echo "make run       build, and start a broker on config/server.properties (ARGS='--override key=value')"
@@ -21,7 +21,9 @@ help:
 	@echo "make lint      format, style, layers, generated documents"
 	@echo "make bench     saturate a broker and print what it does"
 	@echo "make docs      write the generated documents"
-	@echo "make dist      wheel and sdist in dist/"
+	@echo "make dist      wheel and sdist in dist/, for this machine"
+	@echo "make wheels    wheels in dist/ for machines without a compiler (ARGS='--versions 3.12 --machines x86_64')"
+	@echo "make release   sdist, wheels and their checks, for an index"
 	@echo "make debug     build with bounds checks, assertions and line tracing"
 	@echo "make sanitize  build with the address and undefined-behaviour sanitizers, and run the tests of the code under them"
 	@echo "make setup     the environment with everything for development"
@@ -105,6 +107,17 @@ dist: $(VENV)/.run
 	$(PIP) 'build>=1.2'
 	rm -rf dist
 	KBROKER_BUILD_JOBS=$(JOBS) $(BIN)/python -m build --outdir dist $(ARGS)
+
+# Zig's compiler builds them, for either machine.
+$(VENV)/.wheels: pyproject.toml $(VENV)/.run
+	$(PIP) 'ziglang>=0.14' 'auditwheel>=6.1'
+	@touch $@
+
+wheels: $(VENV)/.wheels
+	KBROKER_BUILD_JOBS=$(JOBS) $(BIN)/python tools/wheels.py $(ARGS)
+
+release: $(VENV)/.wheels
+	KBROKER_BUILD_JOBS=$(JOBS) $(BIN)/python tools/release.py $(ARGS)
 
 clean:
 	rm -rf build dist .hypothesis .ruff_cache *.egg-info

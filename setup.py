@@ -3,16 +3,19 @@
 KBROKER_SKIP_EXTENSIONS=1 installs without building any (the Makefile then builds them in place,
 only what changed). KBROKER_DEBUG=1 builds with bounds checks, assertions and line tracing.
 KBROKER_SANITIZE=1 builds with the address and undefined-behaviour sanitizers (``make sanitize``).
-KBROKER_BUILD_JOBS is how many compilers run at once.
+KBROKER_BUILD_JOBS is how many compilers run at once. KBROKER_WHEEL_TAG is the tag of a wheel that
+is built for another Python or machine than this one (``tools/wheels.py``).
 """
 
 import itertools
 import os
+import shutil
 import sys
 from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
@@ -122,7 +125,9 @@ def is_newer(source: Path) -> bool:
 
 
 class BuildModules(build_py):
-    """Removes files without a source from the build tree: a wheel contains everything in it."""
+    """Copies the samples of ``config/`` into the package, where ``kbroker sample`` finds them, and
+    removes files without a source from the build tree: a wheel contains everything in it.
+    """
 
     def run(self) -> None:
         super().run()
@@ -132,6 +137,19 @@ class BuildModules(build_py):
         for path in Path(self.build_lib).rglob("*.py"):
             if path not in built:
                 path.unlink()
+        samples = Path(self.build_lib) / "kbroker" / "samples"
+        shutil.rmtree(samples, ignore_errors=True)
+        shutil.copytree("config", samples)
+
+
+class TaggedWheel(bdist_wheel):
+    """A wheel with the tag of what it was built for."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        if tag := os.environ.get("KBROKER_WHEEL_TAG"):
+            python, abi, platform = tag.split("-")
+            return python, abi, platform
+        return super().get_tag()
 
 
 class BuildExtensions(build_ext):
@@ -170,7 +188,11 @@ def compiled() -> list[Extension]:
 
 
 setup(
-    cmdclass={"build_py": BuildModules, "build_ext": BuildExtensions},
+    cmdclass={
+        "bdist_wheel": TaggedWheel,
+        "build_py": BuildModules,
+        "build_ext": BuildExtensions,
+    },
     ext_modules=compiled(),
     options={"build_ext": {"parallel": JOBS}},
 )

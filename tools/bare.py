@@ -80,8 +80,10 @@ class Machine:
         self.place = PLACE / release
         self._passed = {name: text for name, text in os.environ.items() if PASSED.fullmatch(name)}
 
-    def build(self) -> None:
-        """A minimal Debian with a user and network access. Raises Failed."""
+    def build(self, with_tree: bool = True) -> None:
+        """A minimal Debian with a user and network access, and a clone for each user unless
+        ``with_tree`` is false. Raises Failed.
+        """
         shutil.rmtree(self.place, ignore_errors=True)
         self.place.mkdir(parents=True)
         # It mounts /proc there, and leaves it mounted when it is interrupted.
@@ -97,7 +99,7 @@ class Machine:
             self._take(Path(name), self.place / name[1:])
         settings = Path.home() / ".m2" / "settings.xml"
         self.call("root", ["useradd", "--create-home", "--shell", "/bin/bash", "user"])
-        tree = tracked_files()
+        tree = tracked_files() if with_tree else []
         for user, home in HOMES.items():
             self._take(settings, self.place / home[1:] / ".m2" / "settings.xml")
             clone = self.place / home[1:] / "kbroker"

@@ -44,6 +44,7 @@ VERBS = {
     "log": "inspect, check and repair log files while no broker uses them",
     "mirror": "copy topics to another cluster",
     "produce": "write lines of stdin as records",
+    "sample": "print or copy configuration files, a systemd unit and a Containerfile",
     "start": "run a broker; the same as kbroker alone",
     "status": "show the brokers and what they have",
     "stop": "end the broker on this machine",

@@ -55,6 +55,14 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         "empty) empty",
     )
     parser.add_argument(
+        "--ready-line",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="log this when all processes serve, for programs that wait for a line; may be "
+        "repeated",
+    )
+    parser.add_argument(
         "--exit-with-parent",
         action="store_true",
         help="stop when the parent process ends; for tests",
@@ -95,7 +103,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for warning in warnings:
             logger.warning("%s", logcontext.Whole(warning), extra={"event": "start.warning"})
         return launch(
-            config, found.config, overrides, found.exit_with_parent, found.missing_begin_empty
+            config,
+            found.config,
+            overrides,
+            found.exit_with_parent,
+            found.missing_begin_empty,
+            found.ready_line,
         )
     except ConfigError as error:
         print(f"kbroker-supervisor: {error}", file=sys.stderr)

@@ -181,7 +181,7 @@ def check_sasl() -> None:
         raise ConfigError(
             JAAS_KEY,
             "(set)",
-            "no value, unless pure-sasl is installed: pip install 'kbroker[zookeeper]'",
+            "no value, unless pure-sasl is installed: pip install pure-sasl",
         ) from None
 
 

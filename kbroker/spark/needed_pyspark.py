@@ -15,5 +15,5 @@ def unusable(err: ImportError) -> str:
     there = f"this is PySpark {found}" if found else "there is none"
     return (
         f"kbroker needs PySpark 4.2 or 4.3 ({NEEDED}) for Spark, and {there} ({err}): "
-        "pip install 'kbroker[spark]'"
+        f"pip install '{NEEDED}' 'pyarrow>=18' 'pandas>=2.2,<3'"
     )

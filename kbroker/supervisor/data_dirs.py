@@ -128,9 +128,7 @@ class DataDirs:
                 make_directories(path)
                 fd = os.open(os.path.join(path, LOCK_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
             except OSError as error:
-                # A file in its place, or above it.
-                code = errno.ENOTDIR if error.errno == errno.EEXIST else error.errno or 0
-                reason = os.strerror(code).lower()
+                reason = _why_unusable(path, error)
                 logger.error("data directory %s cannot be used and is left out: %s", path, reason)
                 continue
             lock_fds.append(fd)
@@ -175,6 +173,19 @@ class DataDirs:
         """
         for fd in self.lock_fds:
             os.close(fd)
+
+
+def _why_unusable(path: str, error: OSError) -> str:
+    """Names the owner of what this user may not write to: a container's volume is often root's."""
+    # A file in its place, or above it.
+    code = errno.ENOTDIR if error.errno == errno.EEXIST else error.errno or 0
+    reason = os.strerror(code).lower()
+    if code in (errno.EACCES, errno.EPERM):
+        with suppress(OSError):
+            owner = os.stat(path).st_uid
+            if owner != os.geteuid():
+                return f"{reason}: it belongs to user {owner}, this one is {os.geteuid()}"
+    return reason
 
 
 def try_lock(fd: int, deadline: float = 0.0) -> bool:

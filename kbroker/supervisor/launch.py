@@ -13,7 +13,7 @@ import logging
 import os
 import resource
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import setproctitle  # noqa: F401  imported here so that no child has to
 
@@ -235,9 +235,9 @@ class Broker:
         context.trusts_clock = self.data_dirs.clock_guard.is_trusted(CONFIRMED_MS)
         return context
 
-    def run(self, exit_with_parent: bool = False) -> int:
+    def run(self, exit_with_parent: bool = False, ready_lines: Sequence[str] = ()) -> int:
         """Fork, supervise, stop; returns the exit code."""
-        manager = ServiceManager(os.environ)
+        manager = ServiceManager(os.environ, ready_lines)
         signals = SignalQueue()
         system = ForkingSystem(
             self.workers,
@@ -305,10 +305,12 @@ def launch(
     overrides: Mapping[str, str],
     exit_with_parent: bool = False,
     missing_begin_empty: bool = False,
+    ready_lines: Sequence[str] = (),
 ) -> int:
     """Run a broker until it is stopped; returns its exit code.
 
-    missing_begin_empty: see ``DataDirs.open``. Raises ConfigError before anything runs.
+    missing_begin_empty: see ``DataDirs.open``. ready_lines: see ``ServiceManager``. Raises
+    ConfigError before anything runs.
     """
     started_at = time.monotonic()
     keep_secrets_out_of_core_files(config)
@@ -336,7 +338,7 @@ def launch(
         if broker.metrics_socket is not None:
             logger.info("metrics at http://%s:%d/metrics", *broker.metrics_socket.getsockname()[:2])
         logger.debug("set up in %.0f ms", (time.monotonic() - started_at) * 1000)
-        return broker.run(exit_with_parent)
+        return broker.run(exit_with_parent, ready_lines)
     finally:
         broker.close()
 

@@ -1,4 +1,5 @@
-"""Tells systemd how the broker is (sd_notify(3)): that it serves, that it stops, that it lives.
+"""Tells systemd how the broker is (sd_notify(3)): that it serves, that it stops, that it lives;
+and those who wait for a line in the log of a container that it serves.
 
 Only the supervisor speaks: the variables are taken out of the environment that children inherit.
 Without a service manager that listens, nothing happens.
@@ -6,9 +7,12 @@ Without a service manager that listens, nothing happens.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
+
+logger = logging.getLogger(__name__)
 
 SOCKET, WATCHDOG_US, WATCHDOG_PID = "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"
 # A sign of life is due after this share of what the watchdog allows, as systemd advises.
@@ -16,9 +20,15 @@ ALIVE_SHARE = 0.5
 
 
 class ServiceManager:
-    """now_s of all methods: a monotonic time."""
+    """now_s of all methods: a monotonic time.
 
-    def __init__(self, environment: MutableMapping[str, str]) -> None:
+    ready_lines: logged when the broker serves.
+    """
+
+    def __init__(
+        self, environment: MutableMapping[str, str], ready_lines: Sequence[str] = ()
+    ) -> None:
+        self._ready_lines = ready_lines
         address = environment.pop(SOCKET, "")
         allowed_us = environment.pop(WATCHDOG_US, "")
         watched = environment.pop(WATCHDOG_PID, "") in ("", str(os.getpid()))
@@ -34,6 +44,8 @@ class ServiceManager:
 
     def ready(self, status: str) -> None:
         """All processes serve; status: what ``systemctl status`` shows."""
+        for line in self._ready_lines:
+            logger.info("%s", line)
         self._tell(f"READY=1\nSTATUS={status}")
 
     def stopping(self) -> None:

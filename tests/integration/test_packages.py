@@ -5,6 +5,7 @@ sources.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,12 @@ import pytest
 pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).resolve().parents[2]
+# What pip installs with kbroker: a new one is a choice.
+NEEDED = {
+    *("pyzmq", "zstandard", "python-snappy", "lz4", "setproctitle", "google-re2", "numpy", "kazoo"),
+    *("cryptography", "posix_ipc", "zlib-ng"),
+}
+CONSOLE = {"starlette", "uvicorn", "h11"}
 PROGRAM = """
 import socket, struct
 from kbroker.testing import Broker
@@ -57,19 +64,40 @@ def test_wheel_in_an_empty_environment_gives_a_working_broker(tmp_path: Path) ->
 
     pip = (sys.executable, "-m", "pip", "--python", binaries / "python")
     run(*pip, "install", "--quiet", "--disable-pip-version-check", wheel)
-    samples = tmp_path / "env" / "share" / "kbroker" / "config"
-    assert {path.name for path in samples.iterdir()} == {
-        "server.properties",
-        "zookeeper.properties",
-    }
-
+    sample = run(binaries / "kbroker", "sample", "server.properties", cwd=tmp_path)
+    assert sample == (ROOT / "config" / "server.properties").read_text(encoding="utf-8")
     assert run(binaries / "kbroker-supervisor", "--version", cwd=tmp_path).startswith("kbroker ")
     assert "-c" in run(binaries / "kbroker-supervisor", "--help", cwd=tmp_path)
     response = run(binaries / "python", "-c", PROGRAM, cwd=tmp_path)
     assert response.strip() == "(7, 0)"
 
 
-def test_sdist_holds_every_source(tmp_path: Path) -> None:
+def test_wheel_holds_modules_samples_and_commands_and_has_the_tag_it_is_told(
+    tmp_path: Path,
+) -> None:
+    """Without extensions, which take a minute; tools/wheels.py looks for each of them."""
+    tag = "cp312-cp312-manylinux_2_28_aarch64"
+    environment = {**os.environ, "KBROKER_SKIP_EXTENSIONS": "1", "KBROKER_WHEEL_TAG": tag}
+    command = [sys.executable, "setup.py", "--quiet", "build", "--build-base", tmp_path / "build"]
+    command += ["bdist_wheel", "-b", tmp_path / "tree", "-d", tmp_path]
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
+
+    (wheel,) = tmp_path.glob("kbroker-*.whl")
+    assert wheel.name.endswith(f"-{tag}.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        names = set(packed.namelist())
+        (metadata,) = [name for name in names if name.endswith("dist-info/METADATA")]
+        requires = re.findall(r"^Requires-Dist: (.*)$", packed.read(metadata).decode(), re.M)
+    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "kbroker").rglob("*.py")}
+    samples = {f"kbroker/samples/{path.name}" for path in (ROOT / "config").iterdir()}
+    assert (modules | samples | {"pyspark_kbroker/__init__.py"}) - names == set()
+    assert not [name for name in names if name.startswith(("tests/", "perf/", "tools/", "ext/"))]
+    plain = {re.split(r"[^\w-]", text)[0] for text in requires if "extra ==" not in text}
+    assert plain - CONSOLE == NEEDED
+
+
+def test_sdist_holds_every_source_and_builds_without_a_network(tmp_path: Path) -> None:
+    """Once setuptools, wheel and Cython are there. Without the extensions, for time."""
     run(sys.executable, "setup.py", "--quiet", "sdist", "-d", tmp_path, cwd=ROOT)
     (archive,) = tmp_path.glob("kbroker-*.tar.gz")
 
@@ -84,3 +112,13 @@ def test_sdist_holds_every_source(tmp_path: Path) -> None:
     }
     assert wanted - found == set()
     assert {"setup.py", "pyproject.toml", "README.md"} <= found
+
+    environment = {**os.environ, "KBROKER_SKIP_EXTENSIONS": "1", "http_proxy": "http://127.0.0.1:9"}
+    environment["https_proxy"] = environment["http_proxy"]
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"]
+    pip += ["--no-index", "--no-build-isolation", "--no-deps", "-w", tmp_path, archive]
+
+    done = subprocess.run(pip, capture_output=True, text=True, env=environment)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len([*tmp_path.glob("kbroker-*.whl")]) == 1

@@ -23,6 +23,10 @@ OTHERS = {
     "StreamingQueryProgress",  # Spark
     "--py-files",  # spark-submit
     "--find-links",  # pip
+    "--no-index",
+    "--no-deps",
+    "--build-arg",  # podman
+    "with_kraft",  # testcontainers
     "my_module",
     "my_module.Prefixed",
     "net.ipv4.tcp_wmem",

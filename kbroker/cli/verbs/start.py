@@ -8,14 +8,18 @@ import argparse
 import os
 import sys
 
-from kbroker.cli.arguments import Action, Exit, Failed
+from kbroker.cli import environment
+from kbroker.cli.arguments import Action, Exit, Failed, Usage
 
 LISTENER = "PLAINTEXT://localhost:9092"
 _EPILOG = """\
 Without a configuration file, only programs on this machine can connect (localhost:9092), and the
 data is in ~/.local/share/kbroker; the first member of a group does not wait for others
 (group.initial.rebalance.delay.ms=0). kbroker-supervisor runs a broker with nothing but what its
-configuration file says."""
+configuration file says.
+
+With --environment, settings are what the variables KAFKA_* say, as in a container of the image
+apache/kafka: KAFKA_LISTENERS is listeners; _ stands for a dot, __ for _ and ___ for a hyphen."""
 
 
 def _describe(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +39,10 @@ def _describe(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="a setting of the broker; may be repeated",
     )
+    parser.add_argument(
+        "--environment", action="store_true",
+        help="take the settings from variables named as those of the image apache/kafka",
+    )  # fmt: skip
 
 
 def data_directory(given: str | None = None) -> str:
@@ -46,7 +54,9 @@ def data_directory(given: str | None = None) -> str:
 
 
 def arguments(found: argparse.Namespace) -> list[str]:
-    """Those of ``kbroker-supervisor``. Creates the data directory. Raises Failed."""
+    """Those of ``kbroker-supervisor``. Creates the data directory. Raises Failed, Usage."""
+    if found.environment:
+        return _of_environment(found)
     words = []
     if found.config:
         words += ["--config", found.config]
@@ -63,6 +73,20 @@ def arguments(found: argparse.Namespace) -> list[str]:
         words += ["--override", "group.initial.rebalance.delay.ms=0"]
     for text in found.override:
         words += ["--override", text]
+    return words
+
+
+def _of_environment(found: argparse.Namespace) -> list[str]:
+    """Those of a container. Raises Usage."""
+    if found.config:
+        raise Usage("--environment and --config exclude each other: mount the file at "
+                    f"{environment.MOUNTED_FILE}")  # fmt: skip
+    words = environment.arguments(os.environ, found.data and os.path.abspath(found.data))
+    for text in found.override:
+        words += ["--override", text]
+    environment.give_cluster_id(os.environ, words)
+    for line in environment.ready_lines(environment.settings_of(os.environ)):
+        words += ["--ready-line", line]
     return words
 
 

@@ -221,7 +221,7 @@ def _signed(config: BrokerConfig, own: ListenerConfig) -> oauthbearer.Validate:
     try:
         return tokens.Signed(_expected(own), tokens.Keys(url, fetch, refresh_s, retry_s))
     except ImportError:
-        allowed = "no OAUTHBEARER without the package PyJWT: pip install 'kbroker[oauth]'"
+        allowed = "no OAUTHBEARER without the package PyJWT: pip install 'pyjwt[crypto]'"
         name = own.name_of("sasl.enabled.mechanisms")
         raise ConfigError(name, oauthbearer.NAME, allowed) from None
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from kbroker.security.sasl.exchange import Failed, Unavailable
 
-PACKAGE = "the package gssapi: pip install 'kbroker[kerberos]'"
+PACKAGE = "the package gssapi: pip install gssapi"
 _DISPLAY = "utf-8"
 # Codes of MIT's library and of Heimdal. COMPAT: after these, Kafka closes the connection without
 # a word, so that the client tries again: the ticket is not valid yet, or has been seen before.

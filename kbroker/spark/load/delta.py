@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kbroker.spark.load.writer import FileOptions
 
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
-_MISSING = "the sink delta needs deltalake: pip install 'kbroker[delta]'"
+_MISSING = "the sink delta needs deltalake: pip install deltalake"
 
 
 class Delta(TableDirectory["DeltaTable"]):

@@ -258,7 +258,7 @@ class Postgresql:
             import psycopg
             import psycopg.conninfo
         except ImportError as err:
-            raise LoadError("PostgreSQL needs psycopg: pip install 'kbroker[postgresql]'") from err
+            raise LoadError("PostgreSQL needs psycopg: pip install 'psycopg[binary]'") from err
         try:
             where = psycopg.conninfo.conninfo_to_dict(url)
             # A password with an unescaped @ or / ends early, and its rest is taken for these.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
 
-_MISSING = "the sink iceberg needs pyiceberg: pip install 'kbroker[iceberg]'"
+_MISSING = "the sink iceberg needs pyiceberg: pip install 'pyiceberg>=0.12,<0.13'"
 # Prefix of the property with the number of a load's newest commit; the load's name follows.
 _NUMBER = "kbroker.commit."
 # And the end offsets of the newest commit only, because each version repeats them.

@@ -48,7 +48,7 @@ def test_missing_pyspark_is_named(use: str) -> None:
     said = run(f"import sys; sys.modules['pyspark'] = None\nimport kbroker.spark\n{USES[use]}")
 
     assert said.startswith("ImportError: kbroker needs PySpark 4.2 or 4.3 (pyspark>=4.2,<4.4)")
-    assert "there is none" in said and said.endswith("pip install 'kbroker[spark]'")
+    assert "there is none" in said and said.endswith("'pandas>=2.2,<3'")
 
 
 def test_command_without_pyspark_names_it_and_the_way_without() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -365,3 +366,19 @@ def test_new_broker_without_its_zookeeper_is_told_where_it_was_looked_for(tmp_pa
         DataDirs.open(asked)
     assert refused.value.value == "127.0.0.1:1"
     assert not (tmp_path / "meta.properties").exists()
+
+
+def test_directory_of_another_user_is_refused_with_its_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A volume of a container is often root's."""
+
+    def refuse(path: str) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    (tmp_path / "a").mkdir()
+    monkeypatch.setattr(data_dirs, "make_directories", refuse)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+
+    with pytest.raises(ConfigError, match=r"denied: it belongs to user \d+, this one is"):
+        DataDirs.open(config(tmp_path / "a"))

@@ -127,3 +127,15 @@ def test_broker_is_ready_when_all_processes_are_and_lives_while_its_loop_turns(
     assert serving.count("WATCHDOG=1") in (4, 5)  # every half a second
     assert listening.heard()[-1].startswith("STOPPING=1")
     listening.socket.close()
+
+
+def test_lines_that_somebody_waits_for_are_logged_when_the_broker_serves(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    manager = ServiceManager({}, ["[KafkaServer id=1] started", "Kafka Server started"])
+    with caplog.at_level("INFO", "kbroker.supervisor.service_manager"):
+        assert caplog.messages == []
+
+        manager.ready("7 processes serve")
+
+    assert caplog.messages == ["[KafkaServer id=1] started", "Kafka Server started"]

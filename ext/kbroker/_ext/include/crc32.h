@@ -14,6 +14,7 @@
 #include <string.h>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -37,8 +38,10 @@ static void crc32_init(void)
             crc32_slices[slice][value] = (crc >> 8) ^ crc32_slices[0][crc & 0xFF];
         }
 #if defined(__x86_64__)
-    __builtin_cpu_init();
-    crc32_folds = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
+    /* Asked of the processor itself: with Zig's library, __builtin_cpu_supports() knows of nothing. */
+    unsigned int a, b, c = 0, d;
+    unsigned int needed = bit_PCLMUL | bit_SSE4_1;
+    crc32_folds = __get_cpuid(1, &a, &b, &c, &d) && (c & needed) == needed;
 #endif
 }
 

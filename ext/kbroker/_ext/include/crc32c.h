@@ -1,7 +1,7 @@
 /* CRC-32C (Castagnoli, reflected polynomial 82F63B78), the checksum of record batches.
  *
- * Two ways, chosen once by crc32c_init(): the processor's CRC instruction (SSE 4.2, or ARMv8 where
- * it is compiled in), and a table of eight slices. The instruction takes three cycles and one can
+ * Two ways, chosen once by crc32c_init(): the processor's CRC instruction (SSE 4.2, or that of ARMv8
+ * where the kernel says that there is one), and a table of eight slices. The instruction takes three cycles and one can
  * start every cycle, so large inputs run as three streams side by side; a stream's state is then
  * carried over the bytes of the next one by a table that applies "n zero bytes" to a state (the
  * operation is linear over bits).
@@ -17,19 +17,32 @@
 #include <string.h>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <nmmintrin.h>
 #define CRC32C_HARDWARE "sse4.2"
+#ifdef __clang__ /* to which the instruction is a feature of its own */
+#define CRC32C_TARGET __attribute__((target("sse4.2,crc32")))
+#else
 #define CRC32C_TARGET __attribute__((target("sse4.2")))
+#endif
 #define CRC32C_STEP8(crc, word) ((uint32_t)_mm_crc32_u64((crc), (word)))
 #define CRC32C_STEP1(crc, byte) ((uint32_t)_mm_crc32_u8((crc), (byte)))
-#define CRC32C_AVAILABLE() __builtin_cpu_supports("sse4.2")
-#elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
+#define CRC32C_AVAILABLE() crc32c_has_instruction()
+
+/* Asked of the processor itself: with Zig's library, __builtin_cpu_supports() knows of nothing. */
+static int crc32c_has_instruction(void)
+{
+    unsigned int a, b, c = 0, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_SSE4_2);
+}
+#elif defined(__aarch64__) && defined(__linux__)
 #include <arm_acle.h>
+#include <sys/auxv.h>
 #define CRC32C_HARDWARE "armv8-crc"
-#define CRC32C_TARGET
+#define CRC32C_TARGET __attribute__((target("+crc")))
 #define CRC32C_STEP8(crc, word) __crc32cd((crc), (word))
 #define CRC32C_STEP1(crc, byte) __crc32cb((crc), (byte))
-#define CRC32C_AVAILABLE() 1
+#define CRC32C_AVAILABLE() ((getauxval(AT_HWCAP) & HWCAP_CRC32) != 0)
 #endif
 
 #define CRC32C_POLYNOMIAL 0x82F63B78u
