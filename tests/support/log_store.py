@@ -124,6 +124,8 @@ class LogStore:
         self.config = {**BROKER_DEFAULTS, **config}
         # With a byte for each directory: failed ones stay offline over a restart.
         self.failed_flags: bytearray | None = None
+        # Of each write that found no room: index and path of the directory, errno.
+        self.full_disks: list[tuple[int, str, int]] = []
         self.manager = self._manager(clean=False)
 
     def make_background(self) -> BackgroundDisk:
@@ -144,6 +146,7 @@ class LogStore:
             self.config, self.dirs, self.table, 0, 1, self.clock,
             clean_start=clean, failed_flags=self.failed_flags,
             background=self.make_background(),
+            note_full_disk=lambda *row: self.full_disks.append(row),
         )  # fmt: skip
 
     def open(

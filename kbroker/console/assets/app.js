@@ -32,6 +32,7 @@ let leaving = new AbortController();
 let timer = null;
 let redraw = null;
 let prefix = false;
+let drawn = null;
 
 function place() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
@@ -80,6 +81,7 @@ async function show(arrived = true) {
   const title = (PAGES.find(([key]) => key === page) || [])[1];
   document.title = `${name === null ? title : name} · kbroker`;
   if (arrived) {
+    drawn = null;
     fill(main, h("p", { class: "muted" }, "Loading…"));
     main.focus({ preventScroll: true });
     scrollTo(0, 0);
@@ -98,7 +100,10 @@ async function draw(module, at) {
       if (at.signal.aborted) return;
       alert.hidden = true;
       alert.replaceChildren();
-      if (!(quiet && busy())) replace(root);
+      if (!(quiet && busy())) {
+        replace(root);
+        drawn = new Date();
+      }
       if (every) timer = setTimeout(() => redraw && redraw(true), every);
     } catch (error) {
       if (at.signal.aborted || error.name === "AbortError") return;
@@ -134,7 +139,7 @@ function failed(error) {
   if (!(error instanceof Failed)) console.error(error);
   if (error.status === 401) {
     fill(alert, text, " ", h("a", { href: "/login" }, "Log in"));
-  } else fill(alert, text);
+  } else fill(alert, text, drawn ? ` What this page shows is as of ${drawn.toLocaleTimeString()}.` : null);
   alert.hidden = false;
   if (main.querySelector(".card, table") === null) {
     const login = error.status === 401 || error.status === 403;

@@ -5,16 +5,18 @@ import { fill, h, raw, spark } from "./dom.js";
 import { bytes, duration, number, rate } from "./format.js";
 import { badge, card, choice, table } from "./widgets.js";
 
+// A figure that nobody knows is a dash, without a unit.
+const known = (shown) => (value) => (value === null || value === undefined ? "–" : shown(value));
 const SHOWN = [
   ["records_in", "Records in", (v) => `${rate(v)} /s`],
   ["bytes_in", "Bytes in", (v) => `${bytes(v)}/s`],
   ["bytes_out", "Bytes out", (v) => `${bytes(v)}/s`],
   ["requests", "Requests", (v) => `${rate(v)} /s`],
-  ["produce_ms", "Produce, 99 %", (v) => (v === null ? "–" : `${rate(v)} ms`)],
-  ["fetch_ms", "Fetch, 99 %", (v) => (v === null ? "–" : `${rate(v)} ms`)],
-  ["connections", "Connections", (v) => number(v === null ? v : Math.round(v))],
+  ["produce_ms", "Produce, 99 %", (v) => `${rate(v)} ms`],
+  ["fetch_ms", "Fetch, 99 %", (v) => `${rate(v)} ms`],
+  ["connections", "Connections", (v) => number(Math.round(v))],
   ["failures", "Failed", (v) => `${rate(v)} /s`],
-];
+].map(([what, label, shown]) => [what, label, known(shown)]);
 const SPANS = [["hour", "Last hour"], ["day", "Last day"]];
 
 export const last = (points) => (points.length ? points[points.length - 1] : null);
@@ -42,8 +44,8 @@ export function busy(at) {
 function one(found, what, label, shown) {
   const row = found.series.find((each) => each.what === what);
   const points = row ? row.points : [];
-  const known = told(points);
-  const most = known.length ? Math.max(...known) : null;
+  const figures = told(points);
+  const most = figures.length ? Math.max(...figures) : null;
   return tile(label, shown(last(points)), points, most === null ? null : `at most ${shown(most)}`);
 }
 

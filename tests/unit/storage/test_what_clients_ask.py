@@ -107,6 +107,7 @@ def test_batch_above_the_limit_of_file_sizes_is_rejected_and_reading_continues(s
         text = log.appender.error_text
 
     assert code == ErrorCode.KAFKA_STORAGE_ERROR and "ulimit -f" in text
+    assert store.full_disks == [(0, store.dirs[0], errno.EFBIG)]
     assert len(stored_values(log)) == 1
     assert append(log, batch([b"v" * 3000])) == 1
 
