@@ -60,14 +60,14 @@ def _begin_session(master: str) -> None:
 def _load(bootstrap: str, topic: str, place: Path) -> None:
     from kbroker.spark.direct import SparkRunner
     from kbroker.spark.load.directory import Directory
-    from kbroker.spark.load.engine import Load, Settings
+    from kbroker.spark.load.engine import Load, LoadSettings
     from kbroker.spark.load.source import BrokerSource
 
     assert _session is not None
     destination = Directory(place)
     destination.prepare()
     source = BrokerSource(bootstrap, {}, (topic,), headers=False)
-    made = Load(source, destination, SparkRunner(_session), Settings(load="perf")).catch_up()
+    made = Load(source, destination, SparkRunner(_session), LoadSettings(load="perf")).catch_up()
     assert made, "nothing was loaded"
 
 

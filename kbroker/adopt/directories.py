@@ -42,7 +42,7 @@ _REMOTE_INDEXES = "remote-log-index-cache"
 _HARMLESS = frozenset({"lost+found", ".snapshot", ".snapshots"})
 
 
-class Identity(NamedTuple):
+class DirectoryIdentity(NamedTuple):
     """The identity in ``meta.properties``."""
 
     version: str
@@ -171,7 +171,7 @@ def read_meta_fields(path: str) -> dict[str, str]:
         raise Refusal(f"{file}: {error}; restore it from a backup") from error
 
 
-def read_identity(path: str) -> Identity:
+def read_identity(path: str) -> DirectoryIdentity:
     """Raises Refusal."""
     file = os.path.join(path, META_NAME)
     fields = read_meta_fields(path)
@@ -191,7 +191,7 @@ def read_identity(path: str) -> Identity:
             directory_id = parse_uuid(fields["directory.id"])
         except ValueError as error:
             raise Refusal(f"{file}: directory.id: {error}; restore it from a backup") from error
-    return Identity(version, int(broker), cluster_id, directory_id)
+    return DirectoryIdentity(version, int(broker), cluster_id, directory_id)
 
 
 def read_directories(

@@ -12,7 +12,7 @@ from kbroker.protocol.message import Message
 Entity = tuple[tuple[str, str | None], ...]
 
 
-class PartitionImage:
+class AdoptedPartition:
     """A partition as KRaft's controller saw it last.
 
     eligible: replicas that left the ISR with every acknowledged record (KIP-966). Where Kafka keeps
@@ -44,7 +44,7 @@ class PartitionImage:
             self.leader_epoch += 1
 
 
-class TopicImage:
+class AdoptedTopic:
     """A topic and its partitions by number."""
 
     __slots__ = ("id_is_made_up", "name", "partitions", "topic_id")
@@ -54,7 +54,7 @@ class TopicImage:
         self.topic_id = topic_id
         # From a ZooKeeper without topic ids: the directories' id is used, if they have one.
         self.id_is_made_up = False
-        self.partitions: dict[int, PartitionImage] = {}
+        self.partitions: dict[int, AdoptedPartition] = {}
 
 
 class MetadataImage:
@@ -65,7 +65,7 @@ class MetadataImage:
     """
 
     def __init__(self) -> None:
-        self.topics: dict[bytes, TopicImage] = {}
+        self.topics: dict[bytes, AdoptedTopic] = {}
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.features: dict[str, int] = {}
         self.next_producer_id: int | None = None
@@ -99,10 +99,10 @@ class MetadataImage:
         getattr(self, f"_take_{type(record).__name__}")(record)
 
     def _take_TopicRecord(self, record: records.TopicRecord) -> None:
-        self.topics[record.topic_id] = TopicImage(record.name, record.topic_id)
+        self.topics[record.topic_id] = AdoptedTopic(record.name, record.topic_id)
 
     def _take_PartitionRecord(self, record: records.PartitionRecord) -> None:
-        self._topic(record.topic_id).partitions[record.partition_id] = PartitionImage(record)
+        self._topic(record.topic_id).partitions[record.partition_id] = AdoptedPartition(record)
 
     def _take_PartitionChangeRecord(self, record: records.PartitionChangeRecord) -> None:
         partition = self._topic(record.topic_id).partitions.get(record.partition_id)
@@ -160,7 +160,7 @@ class MetadataImage:
     ) -> None:
         self.acls.discard(record.id)
 
-    def _topic(self, topic_id: bytes) -> TopicImage:
+    def _topic(self, topic_id: bytes) -> AdoptedTopic:
         try:
             return self.topics[topic_id]
         except KeyError:

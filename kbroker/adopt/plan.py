@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable, Mapping
 
 from kbroker.adopt import logs, producer_ids
-from kbroker.adopt.directories import Identity, LogDirectory
+from kbroker.adopt.directories import DirectoryIdentity, LogDirectory
 from kbroker.adopt.errors import Refusal
-from kbroker.adopt.metadata_image import MetadataImage, TopicImage
+from kbroker.adopt.metadata_image import AdoptedTopic, MetadataImage
 from kbroker.adopt.metadata_log import DIRECTORY as METADATA_DIRECTORY
 from kbroker.adopt.metadata_log import read_metadata
 from kbroker.adopt.remote_storage import LogStarts
@@ -62,7 +62,7 @@ class TopicPlan:
 class Plan:
     """Everything that will be registered. ``notes``: for the user, before confirming."""
 
-    def __init__(self, identity: Identity, directories: list[LogDirectory]) -> None:
+    def __init__(self, identity: DirectoryIdentity, directories: list[LogDirectory]) -> None:
         self.identity = identity
         self.directories = directories
         self.topics: list[TopicPlan] = []
@@ -311,7 +311,7 @@ def _plan_from_metadata(plan: Plan, metadata: MetadataImage, found: Found) -> No
         plan.notes.append(f"Unknown: {unknown} of type {number}.")
 
 
-def _check_topic(plan: Plan, image: TopicImage, here: Mapping[int, logs.FoundLog]) -> None:
+def _check_topic(plan: Plan, image: AdoptedTopic, here: Mapping[int, logs.FoundLog]) -> None:
     on_disk = _topic_id(image.name, here)
     if on_disk not in (None, image.topic_id) and not image.id_is_made_up:
         assert on_disk is not None

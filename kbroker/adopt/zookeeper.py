@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from kbroker.adopt import metadata_records as records
-from kbroker.adopt.directories import Identity
+from kbroker.adopt.directories import DirectoryIdentity
 from kbroker.adopt.errors import Refusal
 from kbroker.adopt.metadata_image import MetadataImage
 from kbroker.metastore import paths
@@ -128,7 +128,7 @@ def check_alone(client: Nodes, connect: str) -> None:
         )
 
 
-def read_metadata(connect: str, identity: Identity) -> MetadataImage:
+def read_metadata(connect: str, identity: DirectoryIdentity) -> MetadataImage:
     """The content of the znodes as a KRaft metadata image. Changes nothing. Raises Refusal.
 
     A topic without an id in its node (Kafka before 2.8) gets a new one; that of its directories

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from kbroker import __version__
 from kbroker.logtool import targets
-from kbroker.logtool.output import Output, Progress
+from kbroker.logtool.output import Output, ScanProgress
 from kbroker.logtool.targets import UsageError
 
 EXIT_OK, EXIT_DAMAGE, EXIT_USAGE = 0, 1, 2
@@ -165,7 +165,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "kbroker-log") -> i
     """The command, under the name ``prog``; returns its exit code."""
     found = _parser(prog).parse_args(arguments)
     found.paths = [os.path.abspath(path) for path in found.paths]
-    out = Output(found.json, Progress(found.progress))
+    out = Output(found.json, ScanProgress(found.progress))
     try:
         _run(found, out)
     except UsageError as error:

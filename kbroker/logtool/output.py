@@ -24,7 +24,7 @@ class Output:
 
     __slots__ = ("_as_json", "_stream", "damage_count", "progress")
 
-    def __init__(self, as_json: bool, progress: Progress, stream: TextIO | None = None) -> None:
+    def __init__(self, as_json: bool, progress: ScanProgress, stream: TextIO | None = None) -> None:
         self._as_json = as_json
         self._stream = stream or sys.stdout
         self.progress = progress
@@ -87,7 +87,7 @@ def _for_text(value: Any) -> str:
     return str(value)
 
 
-class Progress:
+class ScanProgress:
     """Shows the progress of a long walk about once a second; silent unless switched on."""
 
     __slots__ = ("_clock", "_done", "_enabled", "_in_place", "_next", "_shown", "_stream", "_total")

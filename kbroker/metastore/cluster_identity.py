@@ -23,7 +23,7 @@ from kbroker.uuids import new_uuid, uuid_text
 A = TypeVar("A")
 
 
-class Identity(NamedTuple):
+class ClusterIdentity(NamedTuple):
     """A broker's identity. Before it is settled, a ``broker_id`` of -1 asks for a generated
     one, and an empty ``cluster_id`` for that of the cluster.
     """
@@ -41,8 +41,8 @@ class NotAsked(Exception):
 
 
 def settle_identity(
-    client: Any, settings: ZooKeeperSettings, known: Identity, reserved_broker_max_id: int
-) -> Identity:
+    client: Any, settings: ZooKeeperSettings, known: ClusterIdentity, reserved_broker_max_id: int
+) -> ClusterIdentity:
     """Fill in what is missing. ``client``: a started kazoo client.
 
     Raises WrongCluster, KazooException.
@@ -51,10 +51,10 @@ def settle_identity(
         client.ensure_path(path, acl_of(path, settings))
     cluster_id = _cluster_id(client, settings, known.cluster_id)
     if known.broker_id >= 0:
-        return Identity(known.broker_id, cluster_id)
+        return ClusterIdentity(known.broker_id, cluster_id)
     # As in Kafka: each write has a version that no other broker gets.
     version = client.set(paths.BROKER_SEQUENCE, b"").version
-    return Identity(reserved_broker_max_id + version, cluster_id)
+    return ClusterIdentity(reserved_broker_max_id + version, cluster_id)
 
 
 def _cluster_id(client: Any, settings: ZooKeeperSettings, expected: str) -> str:
@@ -76,8 +76,8 @@ def _cluster_id(client: Any, settings: ZooKeeperSettings, expected: str) -> str:
 
 
 def ask_zookeeper(
-    settings: ZooKeeperSettings, known: Identity, reserved_broker_max_id: int
-) -> Identity:
+    settings: ZooKeeperSettings, known: ClusterIdentity, reserved_broker_max_id: int
+) -> ClusterIdentity:
     """Like ``settle_identity``, over its own connection. Blocks; must not be called before a fork.
 
     Raises WrongCluster, NotAsked after ``connection_timeout_ms`` without a connection.

@@ -24,7 +24,7 @@ from kbroker.metastore.store import (
 )
 
 
-class Entry(NamedTuple):
+class TreeEntry(NamedTuple):
     """A node and its metadata."""
 
     data: bytes
@@ -36,7 +36,7 @@ class NodeTree:
     """Owned by one ensemble, which gives the time and the session of each change."""
 
     def __init__(self) -> None:
-        self._entries = {"/": Entry(b"", NodeStat(0, 0, 0, 0, 0, 0), frozenset())}
+        self._entries = {"/": TreeEntry(b"", NodeStat(0, 0, 0, 0, 0, 0), frozenset())}
         self._changes = 0
 
     # -- reads: as in ``Store`` --
@@ -95,9 +95,11 @@ class NodeTree:
 class _Change:
     """A transaction in progress: the entries it changes, over those that exist."""
 
-    def __init__(self, before: dict[str, Entry], count: int, session_id: int, now_ms: int) -> None:
+    def __init__(
+        self, before: dict[str, TreeEntry], count: int, session_id: int, now_ms: int
+    ) -> None:
         self.count = count
-        self.entries: dict[str, Entry | None] = {}
+        self.entries: dict[str, TreeEntry | None] = {}
         self.events: list[WatchEvent] = []
         self._before = before
         self._session_id = session_id
@@ -121,7 +123,7 @@ class _Change:
             self._delete(operation.path, entry)
         return operation.path
 
-    def _entry(self, path: str) -> Entry | None:
+    def _entry(self, path: str) -> TreeEntry | None:
         return self.entries[path] if path in self.entries else self._before.get(path)
 
     def _create(self, operation: Operation) -> str:
@@ -138,13 +140,13 @@ class _Change:
         self.count += 1
         owner = self._session_id if operation.ephemeral else 0
         stat = NodeStat(0, 0, self._now_ms, self._now_ms, self.count, owner)
-        self.entries[path] = Entry(operation.data, stat, frozenset())
+        self.entries[path] = TreeEntry(operation.data, stat, frozenset())
         name = path.rpartition("/")[2]
         self._touch(parent_path, parent, parent.names | {name})
         self.events += WatchEvent(CREATED, path), WatchEvent(CHILDREN, parent_path)
         return path
 
-    def _delete(self, path: str, entry: Entry) -> None:
+    def _delete(self, path: str, entry: TreeEntry) -> None:
         if entry.names:
             raise NotEmpty(path)
         self.count += 1
@@ -155,6 +157,6 @@ class _Change:
         self._touch(parent_path, parent, parent.names - {path.rpartition("/")[2]})
         self.events += WatchEvent(DELETED, path), WatchEvent(CHILDREN, parent_path)
 
-    def _touch(self, path: str, parent: Entry, names: frozenset[str]) -> None:
+    def _touch(self, path: str, parent: TreeEntry, names: frozenset[str]) -> None:
         stat = parent.stat._replace(children_version=parent.stat.children_version + 1)
         self.entries[path] = parent._replace(stat=stat, names=names)

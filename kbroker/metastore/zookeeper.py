@@ -59,11 +59,11 @@ from kbroker.metastore.watches import Watches
 from kbroker.metastore.zookeeper_client import acl_of
 from kbroker.metastore.zookeeper_connection import (
     Closed,
-    Connection,
     Report,
     Reports,
     Result,
     StateChange,
+    ZooKeeperConnection,
     ask_to_sync,
 )
 from kbroker.metastore.zookeeper_settings import ZooKeeperSettings
@@ -130,7 +130,7 @@ class ZooKeeperStore(Store):
         self._restart_at_ms: int | None = None
         self._remind_at_ms = 0
         self._time: Callable[[int], None] | None = None
-        self._connection = Connection(settings, self._reports, self._session)
+        self._connection = ZooKeeperConnection(settings, self._reports, self._session)
         self._connection.start()
 
     @property
@@ -242,7 +242,7 @@ class ZooKeeperStore(Store):
         if now_ms < self._restart_at_ms:
             return
         self._restart_at_ms, self._is_ended, self._in_flight = None, False, 0
-        self._connection = Connection(self._settings, self._reports, self._session)
+        self._connection = ZooKeeperConnection(self._settings, self._reports, self._session)
         self._connection.start()
 
     def _read(
@@ -437,7 +437,7 @@ class ZooKeeperStore(Store):
             connection = self._connection
             run(self._make_paths()).then(lambda outcome: self._paths_made(outcome, connection))
 
-    def _paths_made(self, outcome: Pending[None], connection: Connection) -> None:
+    def _paths_made(self, outcome: Pending[None], connection: ZooKeeperConnection) -> None:
         if outcome.error is None:
             self._has_paths = True
         elif isinstance(outcome.error, ConnectionLoss):

@@ -25,7 +25,7 @@ from kbroker.metastore.zookeeper_settings import ZooKeeperSettings
 class StateChange(NamedTuple):
     """A state of kazoo's connection; CONNECTED has the session's id and password."""
 
-    connection: Connection
+    connection: ZooKeeperConnection
     state: str
     session: tuple[int, bytes] | None
 
@@ -33,7 +33,7 @@ class StateChange(NamedTuple):
 class Closed(NamedTuple):
     """A connection was closed by its owner."""
 
-    connection: Connection
+    connection: ZooKeeperConnection
 
 
 class Result:
@@ -141,7 +141,7 @@ class LockedClient(KazooClient):  # type: ignore[misc]
             super()._session_callback(state)
 
 
-class Connection:
+class ZooKeeperConnection:
     """One kazoo client, from its start to its end."""
 
     def __init__(

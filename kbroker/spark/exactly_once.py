@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 _NAMED_MAX = 5
 
 
-class Attempt(NamedTuple):
+class WriteAttempt(NamedTuple):
     """name: unique among the attempts at the batch; empty if unknown."""
 
     write: str
@@ -71,7 +71,7 @@ def commit_written(
 def abort_attempt(
     cluster: Cluster,
     options: WriteOptions,
-    attempt: Attempt,
+    attempt: WriteAttempt,
     identities: Sequence[ProducerIdentity],
     silent: Iterable[int],
 ) -> None:

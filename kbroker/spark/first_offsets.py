@@ -16,13 +16,13 @@ from hashlib import sha256
 from typing import Protocol
 
 from kbroker.spark.checkpoint import checkpoint_files, has_planned
-from kbroker.spark.offsets import LogView, assigned_partitions, resolve
+from kbroker.spark.offsets import BrokerQueries, assigned_partitions, resolve
 from kbroker.spark.options.option_values import (
     EARLIEST,
     LimitKind,
     OptionError,
-    Subscription,
     TopicPartition,
+    TopicSubscription,
     offsets_from_json,
     offsets_to_json,
 )
@@ -43,7 +43,7 @@ class Keeper(Protocol):
         """The stored value; if there is none, ``make`` is called and its result stored."""
 
 
-def first_offsets(view: LogView, options: ReadOptions) -> dict[TopicPartition, int]:
+def first_offsets(view: BrokerQueries, options: ReadOptions) -> dict[TopicPartition, int]:
     """The offsets the stream of these options begins with. Raises OptionError."""
 
     def make() -> dict[TopicPartition, int]:
@@ -84,7 +84,7 @@ class GroupKeeper:
     know start as the options say.
     """
 
-    def __init__(self, view: LogView, options: ReadOptions) -> None:
+    def __init__(self, view: BrokerQueries, options: ReadOptions) -> None:
         self._view = view
         self._options = options
 
@@ -104,7 +104,7 @@ class GroupKeeper:
 class FileKeeper:
     """Kept in ``<checkpointLocation>/kbroker/first-offsets-<subscription>.json``, written once."""
 
-    def __init__(self, options: ReadOptions, view: LogView) -> None:
+    def __init__(self, options: ReadOptions, view: BrokerQueries) -> None:
         self._view = view
         self._subscription = options.subscription.describe()
         self._start = options.starting.describe()
@@ -162,7 +162,7 @@ class FileKeeper:
         return offsets
 
 
-def first_offsets_name(subscription: Subscription) -> str:
+def first_offsets_name(subscription: TopicSubscription) -> str:
     """The name of a stream's file: several streams may share a checkpoint."""
     return f"first-offsets-{sha256(subscription.describe().encode()).hexdigest()[:12]}.json"
 

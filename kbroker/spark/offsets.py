@@ -1,6 +1,6 @@
 """Turns options into offsets: partitions, starts, ends, limits and lost data.
 
-Everything asks the brokers through ``LogView``, so that tests need none. An offset map is
+Everything asks the brokers through ``BrokerQueries``, so that tests need none. An offset map is
 ``{(topic, partition): offset}``; an end is exclusive. With read_committed "latest" is the last
 stable offset: what a reader may see, not what is written.
 
@@ -23,8 +23,8 @@ from kbroker.spark.options.option_values import (
     Limit,
     LimitKind,
     OptionError,
-    Subscription,
     TopicPartition,
+    TopicSubscription,
 )
 from kbroker.spark.options.options import ReadOptions
 from kbroker.spark.plan import OffsetRange
@@ -36,7 +36,7 @@ T = TypeVar("T")
 _NAMED_MAX = 10
 
 
-class LogView(Protocol):
+class BrokerQueries(Protocol):
     """The queries to the brokers."""
 
     def topics(self) -> Mapping[str, int]:
@@ -133,7 +133,7 @@ def _describe(lost: Iterable[Lost]) -> str:
 
 
 def assigned_partitions(
-    view: LogView, subscription: Subscription, *, all_there: bool = True
+    view: BrokerQueries, subscription: TopicSubscription, *, all_there: bool = True
 ) -> set[TopicPartition]:
     """The partitions there are now.
 
@@ -178,7 +178,7 @@ def _refuse_missing(topics: set[str]) -> None:
 
 
 def resolve(
-    view: LogView,
+    view: BrokerQueries,
     limit: Limit,
     partitions: set[TopicPartition],
     *,
@@ -225,7 +225,7 @@ def _check_names(
 
 
 def _resolve_times(
-    view: LogView, limit: Limit, wanted: Mapping[TopicPartition, int]
+    view: BrokerQueries, limit: Limit, wanted: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     found = _list(view, wanted)
     unmatched = [partition for partition, offset in found.items() if offset == NO_MATCH]
@@ -240,14 +240,14 @@ def _resolve_times(
 
 
 def _resolve_committed(
-    view: LogView, partitions: set[TopicPartition], group_id: str
+    view: BrokerQueries, partitions: set[TopicPartition], group_id: str
 ) -> dict[TopicPartition, int]:
     found = dict(view.committed(group_id, partitions))
     missing = partitions - set(found)
     return {**found, **_list(view, dict.fromkeys(missing, EARLIEST))}
 
 
-def _list(view: LogView, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+def _list(view: BrokerQueries, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Raises LookupError if a partition has disappeared in the meantime; the caller retries."""
     if not wanted:
         return {}
@@ -278,7 +278,7 @@ def with_attempts(options: ReadOptions, call: Callable[[], T]) -> T:
 # -- a batch
 
 
-def batch_ranges(view: LogView, options: ReadOptions) -> list[OffsetRange]:
+def batch_ranges(view: BrokerQueries, options: ReadOptions) -> list[OffsetRange]:
     """The ranges of a batch query: a snapshot, ordered by partition.
 
     Raises OptionError and DataLossError.
@@ -338,7 +338,7 @@ def changed_partitions(
 
 
 def stream_ranges(
-    view: LogView,
+    view: BrokerQueries,
     options: ReadOptions,
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from kbroker.spark.offsets import NO_MATCH, LogView
+from kbroker.spark.offsets import NO_MATCH, BrokerQueries
 from kbroker.spark.options.options import ReadOptions
 from kbroker.spark.plan import OffsetRange
 from kbroker.spark.source import BatchReader
@@ -102,7 +102,7 @@ class FilteringReader(BatchReader):
             ms = (aware - _EPOCH) // timedelta(milliseconds=1)
             self._from_ms = ms if self._from_ms is None else max(self._from_ms, ms)
 
-    def narrow(self, view: LogView, ranges: list[OffsetRange]) -> list[OffsetRange]:
+    def narrow(self, view: BrokerQueries, ranges: list[OffsetRange]) -> list[OffsetRange]:
         kept = []
         for one in ranges:
             fields = {"topic": one.topic, "partition": one.partition}
@@ -116,7 +116,7 @@ class FilteringReader(BatchReader):
         return self._from_time(view, kept, self._from_ms)
 
     @staticmethod
-    def _from_time(view: LogView, ranges: list[OffsetRange], ms: int) -> list[OffsetRange]:
+    def _from_time(view: BrokerQueries, ranges: list[OffsetRange], ms: int) -> list[OffsetRange]:
         """Records before the first that is young enough are all too old."""
         firsts = view.list_offsets({one.topic_partition: ms for one in ranges})
         kept = []

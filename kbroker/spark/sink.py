@@ -32,7 +32,7 @@ from kbroker.client.errors import ClientError
 from kbroker.record.compression import CODEC_NAMES
 from kbroker.spark.checkpoint import query_id
 from kbroker.spark.exactly_once import (
-    Attempt,
+    WriteAttempt,
     abort_attempt,
     commit_written,
     complete_recorded,
@@ -62,7 +62,7 @@ _LIMITS = (
     ("max.in.flight.requests.per.connection", "max_in_flight", 1, IN_FLIGHT_MAX),
     ("max.request.size", "request_bytes", 1, 1 << 30),
 )
-_NO_ATTEMPT = Attempt("", 0, "")
+_NO_ATTEMPT = WriteAttempt("", 0, "")
 _HEADERS = "array<struct<key:string,value:binary>>"
 _COLUMNS = {
     "key": ("binary", "string"),
@@ -82,7 +82,7 @@ class Written(WriterCommitMessage):
     """
 
     rows: int = 0
-    attempt: Attempt = _NO_ATTEMPT
+    attempt: WriteAttempt = _NO_ATTEMPT
     identity: ProducerIdentity | None = None
     repeated: bool = False
 
@@ -156,7 +156,7 @@ class _Writer:
         self._attempt = uuid.uuid4().hex
 
     def _write(
-        self, batches: Iterator[pa.RecordBatch], attempt: Attempt, partition: int
+        self, batches: Iterator[pa.RecordBatch], attempt: WriteAttempt, partition: int
     ) -> Written:
         options = self._options
         prepare_worker()
@@ -177,7 +177,7 @@ class _Writer:
         cluster: Cluster,
         batches: Iterator[pa.RecordBatch],
         name: str,
-        attempt: Attempt,
+        attempt: WriteAttempt,
     ) -> Written:
         """The transaction stays open, unless there is no row."""
         producer = self._producer(cluster, name)
@@ -200,7 +200,7 @@ class _Writer:
             producer.close()
 
     def _begin(
-        self, cluster: Cluster, producer: ArrowProducer, attempt: Attempt
+        self, cluster: Cluster, producer: ArrowProducer, attempt: WriteAttempt
     ) -> ProducerIdentity:
         """Raises RejectedError if the driver has aborted the attempt: checked before, so as not to
         fence the next attempt; and after, because it may have fenced the id just before.
@@ -237,7 +237,7 @@ class _Writer:
                 of = written[0].attempt
                 commit_written(cluster, options, of.write, of.batch, identities)
 
-    def _abort(self, messages: Sequence[WriterCommitMessage | None], attempt: Attempt) -> None:
+    def _abort(self, messages: Sequence[WriterCommitMessage | None], attempt: WriteAttempt) -> None:
         """messages: one for each partition, None for those whose task did not finish."""
         options = self._options
         if not options.exactly_once:
@@ -266,8 +266,8 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._abort(messages, self._attempt_at_batch())
 
-    def _attempt_at_batch(self) -> Attempt:
-        return Attempt(self._write_id, self._options.write_batch, self._attempt)
+    def _attempt_at_batch(self) -> WriteAttempt:
+        return WriteAttempt(self._write_id, self._options.write_batch, self._attempt)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -280,7 +280,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         batch = context.getLocalProperty(BATCH_ID)
         if self._options.exactly_once and not (query and batch):
             raise OptionError("delivery=exactly-once needs the number of the batch from Spark")
-        attempt = Attempt(query, int(batch or 0), self._attempt)
+        attempt = WriteAttempt(query, int(batch or 0), self._attempt)
         return self._write(iterator, attempt, context.partitionId())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -296,12 +296,12 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         if attempt is not None:
             self._abort(messages, attempt)
 
-    def _attempt_of_checkpoint(self, batch: int) -> Attempt | None:
+    def _attempt_of_checkpoint(self, batch: int) -> WriteAttempt | None:
         options = self._options
         if not options.exactly_once or options.checkpoint_location is None:
             return None
         query = query_id(options.checkpoint_location)
-        return None if query is None else Attempt(query, batch, "")
+        return None if query is None else WriteAttempt(query, batch, "")
 
 
 def producer_settings(kafka: Mapping[str, str]) -> dict[str, Any]:

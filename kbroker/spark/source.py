@@ -36,7 +36,7 @@ except ImportError as err:
     raise ImportError(unusable(err)) from err
 
 from kbroker.spark.broker_view import BrokerView
-from kbroker.spark.offsets import LogView, batch_ranges, with_attempts
+from kbroker.spark.offsets import BrokerQueries, batch_ranges, with_attempts
 from kbroker.spark.options.option_values import EARLIEST, LATEST, OptionError
 from kbroker.spark.options.options import ReadOptions, parse_read
 from kbroker.spark.plain_errors import told_plainly
@@ -184,13 +184,13 @@ class BatchReader(DataSourceReader):
             view = BrokerView(cluster, read_committed=options.read_committed)
             return with_attempts(options, lambda: self._plan(view))
 
-    def _plan(self, view: LogView) -> list[InputPartition]:
+    def _plan(self, view: BrokerQueries) -> list[InputPartition]:
         ranges = self.narrow(view, batch_ranges(view, self._options))
         hint_at_builder(sum(one.count for one in ranges))
         sizes = mean_sizes(view, self._options, ranges)
         return plan_tasks(self._options, ranges, sizes, view.topic_ids())
 
-    def narrow(self, view: LogView, ranges: list[OffsetRange]) -> list[OffsetRange]:
+    def narrow(self, view: BrokerQueries, ranges: list[OffsetRange]) -> list[OffsetRange]:
         """The ranges left after filters; all of them here."""
         return ranges
 
@@ -199,7 +199,7 @@ class BatchReader(DataSourceReader):
 
 
 def mean_sizes(
-    view: LogView, options: ReadOptions, ranges: Iterable[OffsetRange]
+    view: BrokerQueries, options: ReadOptions, ranges: Iterable[OffsetRange]
 ) -> Mapping[tuple[str, int], tuple[int, int]]:
     """(bytes, offsets) of whole partitions, if a plan by size will need them."""
     if options.min_partitions or options.max_records_per_partition or options.split_by_partition:

@@ -29,7 +29,7 @@ from kbroker.client.errors import ClientError
 from kbroker.spark.broker_view import BrokerView
 from kbroker.spark.first_offsets import first_offsets
 from kbroker.spark.offsets import (
-    LogView,
+    BrokerQueries,
     Lost,
     assigned_partitions,
     changed_partitions,
@@ -57,7 +57,7 @@ from kbroker.spark.source import (
     plan_tasks,
     read_partition,
 )
-from kbroker.spark.topic_ids import TopicIdFile, TopicIds
+from kbroker.spark.topic_ids import StreamTopicIds, TopicIdFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,25 +69,25 @@ SIZES_TTL_S = 300.0
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Driver methods keep their results in ``Progress``; ``read`` runs in tasks, to which the
+    """Driver methods keep their results in ``StreamProgress``; ``read`` runs in tasks, to which the
     reader is sent before any driver method was called.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._progress: Progress | None = None
+        self._progress: StreamProgress | None = None
         self._cluster: Cluster | None = None
         self._prefetch: Prefetch | None = None
         self._held: list[pa.RecordBatch] = []
 
-    def _driver(self) -> Progress:
+    def _driver(self) -> StreamProgress:
         if self._progress is None:
             options = self._options
             settings = {**options.kafka, "bootstrap.servers": options.bootstrap}
             self._cluster = Cluster.from_options(settings)
             view = BrokerView(self._cluster, read_committed=options.read_committed)
-            self._progress = Progress(view, options)
+            self._progress = StreamProgress(view, options)
         return self._progress
 
     @told_plainly()
@@ -185,19 +185,19 @@ class RefusedStream(DataSourceStreamReader):
         raise self._error
 
 
-class Progress:
+class StreamProgress:
     """The progress of a stream and its limits: the driver's side of the reader.
 
     latest: the ends of all partitions as last heard of, without any limit.
     """
 
-    def __init__(self, view: LogView, options: ReadOptions) -> None:
+    def __init__(self, view: BrokerQueries, options: ReadOptions) -> None:
         self.view = view
         self.latest: dict[TopicPartition, int] = {}
         self._options = options
         self._first: dict[TopicPartition, int] | None = None
         self._target: dict[TopicPartition, int] | None = None
-        self._ids: TopicIds | None = None
+        self._ids: StreamTopicIds | None = None
         # Records lost before the starts of the micro-batch that is planned next.
         self._told: set[TopicPartition] = set()
         self._triggered_at = 0.0
@@ -322,10 +322,10 @@ class Progress:
         ids.arrive(starts)
         return found
 
-    def _known_ids(self) -> TopicIds:
+    def _known_ids(self) -> StreamTopicIds:
         if self._ids is None:
             kept = TopicIdFile(self._options) if self._options.checkpoint_location else None
-            self._ids = TopicIds(kept)
+            self._ids = StreamTopicIds(kept)
         return self._ids
 
     def topic_ids(self) -> dict[str, bytes]:

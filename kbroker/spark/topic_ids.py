@@ -64,7 +64,7 @@ class TopicIdFile:
         self._files.replace(self._name, json.dumps(document, indent=1) + "\n")
 
 
-class TopicIds:
+class StreamTopicIds:
     """The ids that belong to the offsets at which a stream continues.
 
     INVARIANT: the id of a recreated topic is taken over only once the stream's offsets have gone

@@ -145,9 +145,9 @@ class DataDirs:
         """The broker's id and the cluster's: as the directories have them, or new ones."""
         broker_id, cluster_id = _agreed_broker_id(metas, config), _agreed_cluster_id(metas)
         if config.uses_zookeeper:
-            from kbroker.metastore.cluster_identity import Identity
+            from kbroker.metastore.cluster_identity import ClusterIdentity
 
-            return identity_in_cluster(config, Identity(broker_id, cluster_id))
+            return identity_in_cluster(config, ClusterIdentity(broker_id, cluster_id))
         if broker_id < 0:
             broker_id = config["reserved.broker.max.id"] + 1
         if not cluster_id:

@@ -10,12 +10,12 @@ from kbroker.errors import ConfigError
 from kbroker.supervisor.child_question import answer_of_child
 
 if TYPE_CHECKING:
-    from kbroker.metastore.cluster_identity import Identity
+    from kbroker.metastore.cluster_identity import ClusterIdentity
 
 
-def identity_in_cluster(config: BrokerConfig, known: Identity) -> Identity:
+def identity_in_cluster(config: BrokerConfig, known: ClusterIdentity) -> ClusterIdentity:
     """``known``, completed by ZooKeeper unless nothing is missing. Raises ConfigError."""
-    from kbroker.metastore.cluster_identity import Identity
+    from kbroker.metastore.cluster_identity import ClusterIdentity
     from kbroker.metastore.zookeeper_settings import settings_of
 
     settings = settings_of(config)
@@ -25,10 +25,10 @@ def identity_in_cluster(config: BrokerConfig, known: Identity) -> Identity:
     if "error" in reply:
         allowed = f"a ZooKeeper that can be asked for this broker's cluster ({reply['error']})"
         raise ConfigError("zookeeper.connect", settings.connect, allowed)
-    return Identity(reply["broker_id"], reply["cluster_id"])
+    return ClusterIdentity(reply["broker_id"], reply["cluster_id"])
 
 
-def _ask(config: BrokerConfig, known: Identity) -> dict[str, Any]:
+def _ask(config: BrokerConfig, known: ClusterIdentity) -> dict[str, Any]:
     from kbroker.metastore.cluster_identity import NotAsked, ask_zookeeper
     from kbroker.metastore.store import WrongCluster
     from kbroker.metastore.zookeeper_settings import settings_of

@@ -25,7 +25,7 @@ from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import TopicChanged
 from kbroker.spark.load.cli import main
 from kbroker.spark.load.engine import Load
-from kbroker.spark.load.positions import Bounds
+from kbroker.spark.load.positions import PositionBounds
 from kbroker.spark.load.source import BrokerSource
 from kbroker.spark.plan import OffsetRange
 from kbroker.testing import Broker, wait_until
@@ -182,7 +182,7 @@ def test_records_that_are_deleted_between_plan_and_task_are_a_gap_where_loss_is_
 
     refused = run(kbroker_broker, topic, tmp_path)
     said = capsys.readouterr().err
-    monkeypatch.setattr(BrokerSource, "bounds", lambda source: {(topic, 0): Bounds(0, 50)})
+    monkeypatch.setattr(BrokerSource, "bounds", lambda source: {(topic, 0): PositionBounds(0, 50)})
     allowed = run(kbroker_broker, topic, tmp_path, "--allow-data-loss")
 
     assert (refused, allowed) == (1, 0)

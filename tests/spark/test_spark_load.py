@@ -29,7 +29,7 @@ from kbroker.spark.direct import SparkRunner, TaskError
 from kbroker.spark.load import points
 from kbroker.spark.load.commits import LostRaceError
 from kbroker.spark.load.directory import Directory
-from kbroker.spark.load.engine import Load, Settings
+from kbroker.spark.load.engine import Load, LoadSettings
 from kbroker.spark.load.source import BrokerSource
 from kbroker.testing import Broker, wait_until
 
@@ -46,7 +46,7 @@ def job(spark: Any, bootstrap: str, topic: str, root: Path, **settings: Any) -> 
     destination = Directory(root)
     destination.prepare()
     source = BrokerSource(bootstrap, {}, (topic,))
-    return Load(source, destination, SparkRunner(spark), Settings(load="test", **settings))
+    return Load(source, destination, SparkRunner(spark), LoadSettings(load="test", **settings))
 
 
 def command(bootstrap: str, topic: str, root: Path, *more: str) -> list[str]:

@@ -21,7 +21,7 @@ from kbroker.client.errors import RejectedError
 from kbroker.protocol.messages.list_transactions import ListTransactionsRequest
 from kbroker.spark import install_kafka_alias
 from kbroker.spark.checkpoint import query_id
-from kbroker.spark.exactly_once import Attempt, intents_of
+from kbroker.spark.exactly_once import WriteAttempt, intents_of
 from kbroker.spark.intents import Intents, Recorded
 from kbroker.spark.options.options import parse_write
 from kbroker.spark.sink import BatchWriter, StreamWriter, Written
@@ -286,7 +286,7 @@ def test_crash_before_the_intent_is_written_again(bootstrap, topic):
     _task(writer, query, 0, [b"lost with its driver"])
 
     message = _task(writer, query, 0, [b"again"])
-    writer.commit([message, None, Written(0, Attempt(query, 0, ""))], 0)
+    writer.commit([message, None, Written(0, WriteAttempt(query, 0, ""))], 0)
 
     assert values(bootstrap, topic) == [b"again"]
 
@@ -573,7 +573,7 @@ def test_task_that_still_writes_while_its_job_is_aborted_is_fenced(bootstrap, to
         yield pa.record_batch({"value": [b"later"]})
 
     with pytest.raises(RejectedError):
-        writer._write(batches(), Attempt(writer._write_id, 0, writer._attempt), 0)
+        writer._write(batches(), WriteAttempt(writer._write_id, 0, writer._attempt), 0)
 
     fill(bootstrap, topic, [Record(None, b"after")])
     assert values(bootstrap, topic) == [b"after"], "nothing is open before it"
@@ -607,7 +607,7 @@ def _abort(writer, messages):
 
 
 def _task(writer, query, partition, rows, batch=0):
-    attempt = Attempt(query, batch, writer._attempt)
+    attempt = WriteAttempt(query, batch, writer._attempt)
     return writer._write(iter([pa.record_batch({"value": pa.array(rows)})]), attempt, partition)
 
 

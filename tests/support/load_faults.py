@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from kbroker.spark.load.commits import Ends
-from kbroker.spark.load.positions import Bounds
+from kbroker.spark.load.positions import PositionBounds
 from kbroker.spark.load.source import BrokerSource
 from kbroker.spark.plan import OffsetRange
 from kbroker.testing import wait_until
@@ -29,7 +29,7 @@ class Faulty:
     inner: BrokerSource
     place: str = ""
 
-    def bounds(self) -> dict[tuple[str, int], Bounds]:
+    def bounds(self) -> dict[tuple[str, int], PositionBounds]:
         return self.inner.bounds()
 
     def offsets_at(self, partitions: list[tuple[str, int]], time_ms: int) -> dict:  # type: ignore[type-arg]
@@ -91,7 +91,7 @@ SPECULATION = {
 def main(arguments: list[str]) -> None:
     from kbroker.spark.direct import SparkRunner, session
     from kbroker.spark.load.directory import Directory
-    from kbroker.spark.load.engine import Load, Settings
+    from kbroker.spark.load.engine import Load, LoadSettings
 
     kind, bootstrap, topic, root, *given = arguments
     marks = Path(root, "marks")
@@ -104,7 +104,7 @@ def main(arguments: list[str]) -> None:
     destination = Directory(Path(root, "lake"))
     destination.prepare()
     runner = SparkRunner(session("faults", master, settings))
-    Load(source, destination, runner, Settings(load="test", by_partition=True)).catch_up()
+    Load(source, destination, runner, LoadSettings(load="test", by_partition=True)).catch_up()
 
 
 if __name__ == "__main__":

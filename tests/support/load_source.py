@@ -22,9 +22,9 @@ from kbroker.spark.direct import InlineRunner
 from kbroker.spark.load.commits import Commit, Ends
 from kbroker.spark.load.destination import Destination
 from kbroker.spark.load.directory import Directory
-from kbroker.spark.load.engine import Load, Settings
+from kbroker.spark.load.engine import Load, LoadSettings
 from kbroker.spark.load.maintenance import compact
-from kbroker.spark.load.positions import Bounds, TopicPartition
+from kbroker.spark.load.positions import PositionBounds, TopicPartition
 from kbroker.spark.load.writer import FileOptions
 from kbroker.spark.plan import OffsetRange
 
@@ -82,9 +82,9 @@ class MadeUp:
         logs = {topic: [(0, end) for end in found] for topic, found in ends.items()}
         return cls(logs, ids=ids)
 
-    def bounds(self) -> dict[TopicPartition, Bounds]:
+    def bounds(self) -> dict[TopicPartition, PositionBounds]:
         return {
-            (topic, partition): Bounds(*log, topic_id=(self.ids or {}).get(topic, ""))
+            (topic, partition): PositionBounds(*log, topic_id=(self.ids or {}).get(topic, ""))
             for topic, logs in self.logs.items()
             for partition, log in enumerate(logs)
         }
@@ -152,7 +152,7 @@ def load(source: MadeUp, destination: Destination, **settings: object) -> list[C
     """One run in this process."""
     destination.prepare()
     runner = InlineRunner()
-    found = Settings(load="test", **settings)  # type: ignore[arg-type]
+    found = LoadSettings(load="test", **settings)  # type: ignore[arg-type]
     return Load(source, destination, runner, found).catch_up()
 
 
@@ -184,7 +184,7 @@ def main(arguments: Sequence[str]) -> int:
     destination = destination_of(root, more[0] if more else "dir")
     does = more[1] if len(more) > 1 else "load"
     if does == "rewind":
-        job = Load(source, destination, InlineRunner(), Settings(load="test"))
+        job = Load(source, destination, InlineRunner(), LoadSettings(load="test"))
         job.rewind({(topic, 0): 250 for topic in source.logs})
     elif does == "compact":
         assert isinstance(destination, Directory)

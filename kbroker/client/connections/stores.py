@@ -49,7 +49,7 @@ def keys(settings: Mapping[str, str]) -> str:
 
 
 class _Configs:
-    """``stores.Configs``."""
+    """``stores.StoreConfigs``."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings = settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterable
 
-from kbroker.security.tls.stores import Configs, refused
+from kbroker.security.tls.stores import StoreConfigs, refused
 
 TLS_1_3 = "TLSv1.3"
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, TLS_1_3: ssl.TLSVersion.TLSv1_3}
@@ -16,7 +16,7 @@ _SUITES_OF_1_3 = frozenset(
 _OLD = "TLSv1.2 or TLSv1.3; older versions are not secure"
 
 
-def set_versions(context: ssl.SSLContext, configs: Configs) -> None:
+def set_versions(context: ssl.SSLContext, configs: StoreConfigs) -> None:
     """Set the versions of a context. Raises ConfigError."""
     enabled: tuple[str, ...] = configs["ssl.enabled.protocols"]
     for name in enabled:
@@ -35,7 +35,7 @@ def set_versions(context: ssl.SSLContext, configs: Configs) -> None:
     context.minimum_version, context.maximum_version = min(versions), max(versions)
 
 
-def set_ciphers(context: ssl.SSLContext, configs: Configs) -> None:
+def set_ciphers(context: ssl.SSLContext, configs: StoreConfigs) -> None:
     """Set the cipher suites of a context whose versions are set. Raises ConfigError."""
     names: tuple[str, ...] = configs["ssl.cipher.suites"]
     if not names:

@@ -14,8 +14,8 @@ from kbroker.security.tls.certificate import Certificate, CertificateError, read
 from kbroker.security.tls.ciphers import set_ciphers, set_versions
 from kbroker.security.tls.principal_mapping import BadRule, PrincipalMapping
 from kbroker.security.tls.stores import (
-    Configs,
-    Keys,
+    StoreConfigs,
+    StoreKeys,
     load_keys,
     load_trusted,
     refused,
@@ -40,7 +40,7 @@ class Served(NamedTuple):
     mapping: PrincipalMapping
 
 
-def server_context(configs: Configs, uses_sasl: bool = False) -> Served:
+def server_context(configs: StoreConfigs, uses_sasl: bool = False) -> Served:
     """The context of a listener. Raises ConfigError."""
     mapping = principal_mapping(configs)
     keys = load_keys(configs)
@@ -64,7 +64,7 @@ def server_context(configs: Configs, uses_sasl: bool = False) -> Served:
     return Served(context, certificate, mapping)
 
 
-def client_context(configs: Configs) -> ssl.SSLContext:
+def client_context(configs: StoreConfigs) -> ssl.SSLContext:
     """The context for connections to other brokers: their certificates are checked against the
     trust store, or without one against the system's authorities. Raises ConfigError.
     """
@@ -86,7 +86,7 @@ def client_context(configs: Configs) -> ssl.SSLContext:
     return context
 
 
-def principal_mapping(configs: Configs) -> PrincipalMapping:
+def principal_mapping(configs: StoreConfigs) -> PrincipalMapping:
     """Raises ConfigError."""
     name = "ssl.principal.mapping.rules"
     try:
@@ -108,7 +108,7 @@ def reason_of(error: OSError) -> str:
     return _PREFIX.sub("", error.strerror or str(error)).strip()
 
 
-def file_signs(configs: Configs) -> dict[str, tuple[int, int, int] | None]:
+def file_signs(configs: StoreConfigs) -> dict[str, tuple[int, int, int] | None]:
     """Of each file of the stores what changes when it is replaced or rewritten; None if it is not
     there.
     """
@@ -123,14 +123,14 @@ def file_signs(configs: Configs) -> dict[str, tuple[int, int, int] | None]:
     return signs
 
 
-def _set_up(context: ssl.SSLContext, configs: Configs) -> None:
+def _set_up(context: ssl.SSLContext, configs: StoreConfigs) -> None:
     # Renegotiation lets a client have the broker do handshakes over and over.
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     set_versions(context, configs)
     set_ciphers(context, configs)
 
 
-def _use_keys(context: ssl.SSLContext, configs: Configs, keys: Keys) -> Certificate:
+def _use_keys(context: ssl.SSLContext, configs: StoreConfigs, keys: StoreKeys) -> Certificate:
     # Without a password, OpenSSL would ask for it on the terminal.
     password = keys.password or ""
     name = "ssl.keystore.location" if configs["ssl.keystore.location"] else "ssl.keystore.key"
@@ -153,7 +153,7 @@ def _key_reason(error: Exception) -> str:
     return reason_of(error) if isinstance(error, OSError) else str(error)
 
 
-def _trust(context: ssl.SSLContext, configs: Configs, trusted: list[str]) -> None:
+def _trust(context: ssl.SSLContext, configs: StoreConfigs, trusted: list[str]) -> None:
     # As in Java, any certificate in the store is trusted, not only those that sign themselves.
     context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
     try:
@@ -179,7 +179,7 @@ def _in_memory(text: str) -> Iterator[str]:
         os.close(descriptor)
 
 
-def check_replacement(configs: Configs, old: Certificate, new: Certificate) -> None:
+def check_replacement(configs: StoreConfigs, old: Certificate, new: Certificate) -> None:
     """As Kafka does by default, reject another name in a replaced certificate: clients that check
     it would not connect any more. Raises ConfigError.
     """
@@ -192,5 +192,5 @@ def check_replacement(configs: Configs, old: Certificate, new: Certificate) -> N
         raise _replacement_refused(configs, name, text)
 
 
-def _replacement_refused(configs: Configs, name: str, text: str) -> ConfigError:
+def _replacement_refused(configs: StoreConfigs, name: str, text: str) -> ConfigError:
     return refused(configs, name, text, shown=configs[name] or "")

@@ -31,7 +31,7 @@ class KeyStoreError(ValueError):
     """The store cannot be read; the message says why, and has no secret."""
 
 
-class Entry(NamedTuple):
+class KeyStoreEntry(NamedTuple):
     """An entry of a store. key: PKCS#8, still encrypted; None for a trusted certificate."""
 
     alias: str
@@ -39,7 +39,7 @@ class Entry(NamedTuple):
     certificates: list[bytes]
 
 
-def read_store(data: bytes, password: str | None) -> list[Entry]:
+def read_store(data: bytes, password: str | None) -> list[KeyStoreEntry]:
     """The entries of a store, whose integrity is checked if there is a password. Raises
     KeyStoreError.
     """
@@ -49,7 +49,7 @@ def read_store(data: bytes, password: str | None) -> list[Entry]:
         if not hmac.compare_digest(digest, expected):
             raise KeyStoreError("the key store is damaged, or its password is wrong")
     try:
-        return list(_entries(_Reader(body)))
+        return list(_entries(_StoreReader(body)))
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise KeyStoreError(f"the key store is damaged: {error}") from error
 
@@ -80,7 +80,7 @@ def as_pem(label: str, der: bytes) -> str:
     return "\n".join([f"-----BEGIN {label}-----", *lines, f"-----END {label}-----", ""])
 
 
-class _Reader:
+class _StoreReader:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
@@ -104,7 +104,7 @@ class _Reader:
         return self.take(self.number(">I"))
 
 
-def _entries(reader: _Reader) -> Iterator[Entry]:
+def _entries(reader: _StoreReader) -> Iterator[KeyStoreEntry]:
     if reader.take(len(MAGIC)) != MAGIC or reader.number(">I") != _VERSION:
         raise KeyStoreError("it is no JKS key store of version 2")
     for _ in range(reader.number(">I")):
@@ -113,9 +113,11 @@ def _entries(reader: _Reader) -> Iterator[Entry]:
         reader.number(">Q")
         if tag == _PRIVATE_KEY:
             key = reader.take(reader.number(">I"))
-            yield Entry(alias, key, [reader.certificate() for _ in range(reader.number(">I"))])
+            yield KeyStoreEntry(
+                alias, key, [reader.certificate() for _ in range(reader.number(">I"))]
+            )
         elif tag == _TRUSTED_CERTIFICATE:
-            yield Entry(alias, None, [reader.certificate()])
+            yield KeyStoreEntry(alias, None, [reader.certificate()])
         else:
             raise KeyStoreError(f"the key store is damaged: an entry of type {tag}")
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from kbroker.errors import ConfigError
 from kbroker.security.tls.contexts import Served, check_replacement, file_signs, server_context
 from kbroker.security.tls.principal_mapping import PrincipalMapping
-from kbroker.security.tls.stores import Configs
+from kbroker.security.tls.stores import StoreConfigs
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class ListenerTls:
     uses_sasl: clients log in afterwards, and the names in their certificates do not count.
     """
 
-    def __init__(self, listener: str, configs: Configs, uses_sasl: bool = False) -> None:
+    def __init__(self, listener: str, configs: StoreConfigs, uses_sasl: bool = False) -> None:
         self.listener = listener
         self.uses_sasl = uses_sasl
         self._configs = configs
@@ -60,20 +60,20 @@ class ListenerTls:
     def mapping(self) -> PrincipalMapping:
         return self._served.mapping
 
-    def check(self, configs: Configs) -> None:
+    def check(self, configs: StoreConfigs) -> None:
         """Raises ConfigError if the configs are others than now and the listener cannot take
         them.
         """
         if _values_of(configs) != self._values:
             self._checked(configs)
 
-    def _checked(self, configs: Configs) -> Served:
+    def _checked(self, configs: StoreConfigs) -> Served:
         """What these configs give. Raises ConfigError."""
         served = server_context(configs, self.uses_sasl)
         check_replacement(configs, self._served.certificate, served.certificate)
         return served
 
-    def follow(self, configs: Configs) -> None:
+    def follow(self, configs: StoreConfigs) -> None:
         """Take changed configs. What does not load leaves the present context in force."""
         values = _values_of(configs)
         if values == self._values:
@@ -86,7 +86,7 @@ class ListenerTls:
         if file_signs(self._configs) != self._signs:
             self._replace(self._configs, self._values, "its files have changed")
 
-    def _replace(self, configs: Configs, values: list[object], why: str) -> None:
+    def _replace(self, configs: StoreConfigs, values: list[object], why: str) -> None:
         # Noted before they are read: what changes meanwhile is read again.
         self._configs, self._values, self._signs = configs, values, file_signs(configs)
         try:
@@ -118,5 +118,5 @@ class ListenerTls:
         return None
 
 
-def _values_of(configs: Configs) -> list[object]:
+def _values_of(configs: StoreConfigs) -> list[object]:
     return [configs[name] for name in CONFIG_NAMES]

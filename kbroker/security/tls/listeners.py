@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kbroker.security.tls.listener import ListenerTls
-    from kbroker.security.tls.stores import Configs
+    from kbroker.security.tls.stores import StoreConfigs
 
 # How often files are looked at. A key store that is written in parts is read again after this.
 FILES_MS = 3000
@@ -23,7 +23,7 @@ class TlsListeners:
         self._next_look_ms = 0
 
     def load(
-        self, listeners: Iterable[tuple[str, bool]], configs_of: Callable[[str], Configs]
+        self, listeners: Iterable[tuple[str, bool]], configs_of: Callable[[str], StoreConfigs]
     ) -> None:
         """listeners: their names, and whether they use SASL. Raises ConfigError."""
         for name, uses_sasl in listeners:
@@ -31,12 +31,12 @@ class TlsListeners:
 
             self.by_name[name] = ListenerTls(name, configs_of(name), uses_sasl)
 
-    def follow(self, configs_of: Callable[[str], Configs]) -> None:
+    def follow(self, configs_of: Callable[[str], StoreConfigs]) -> None:
         """The configs of this process have changed."""
         for name, tls in self.by_name.items():
             tls.follow(configs_of(name))
 
-    def check(self, configs_of: Callable[[str], Configs]) -> None:
+    def check(self, configs_of: Callable[[str], StoreConfigs]) -> None:
         """Raises ConfigError if a listener cannot take these configs, where they are others."""
         for name, tls in self.by_name.items():
             tls.look_at_files()

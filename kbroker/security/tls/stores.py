@@ -26,7 +26,7 @@ _LINE_CHARS = 64
 KEY, CERTIFICATE = "PRIVATE KEY", "CERTIFICATE"
 
 
-class Configs(Protocol):
+class StoreConfigs(Protocol):
     """The configs of one listener: ``ListenerConfig``."""
 
     def __getitem__(self, name: str, /) -> Any: ...
@@ -34,7 +34,7 @@ class Configs(Protocol):
         """The full name of the config that counts."""
 
 
-class Keys(NamedTuple):
+class StoreKeys(NamedTuple):
     """A private key and its certificates, the leaf first, as PEM. password: of the key; None if it
     is not encrypted.
     """
@@ -47,18 +47,20 @@ class Keys(NamedTuple):
         return f"Keys({len(self.chain)} certificates)"
 
 
-def refused(configs: Configs, name: str, allowed: str, *, shown: str | None = None) -> ConfigError:
+def refused(
+    configs: StoreConfigs, name: str, allowed: str, *, shown: str | None = None
+) -> ConfigError:
     """The error for a config that cannot be obeyed; its value is shown only if told so."""
     return ConfigError(configs.name_of(name), "(hidden)" if shown is None else shown, allowed)
 
 
-def store_paths(configs: Configs) -> list[str]:
+def store_paths(configs: StoreConfigs) -> list[str]:
     """The files that the stores are read from."""
     names = ("ssl.keystore.location", "ssl.truststore.location")
     return [configs[name] for name in names if configs[name]]
 
 
-def load_keys(configs: Configs) -> Keys | None:
+def load_keys(configs: StoreConfigs) -> StoreKeys | None:
     """The key store; None if there is none. Raises ConfigError."""
     kind = _type(configs, "ssl.keystore.type")
     inline = (configs["ssl.keystore.key"], configs["ssl.keystore.certificate.chain"])
@@ -88,7 +90,7 @@ def load_keys(configs: Configs) -> Keys | None:
     return _keys_of_pkcs12(configs, data, password)
 
 
-def load_trusted(configs: Configs) -> list[str] | None:
+def load_trusted(configs: StoreConfigs) -> list[str] | None:
     """The certificates of the trust store as PEM; None if there is none. Raises ConfigError."""
     kind = _type(configs, "ssl.truststore.type")
     inline, location = configs["ssl.truststore.certificates"], configs["ssl.truststore.location"]
@@ -136,7 +138,7 @@ def pem_blocks(text: str) -> list[tuple[str, str]]:
     return blocks
 
 
-def _keys_of_pem(configs: Configs, name: str, text: str, password: str | None) -> Keys:
+def _keys_of_pem(configs: StoreConfigs, name: str, text: str, password: str | None) -> StoreKeys:
     blocks = pem_blocks(text)
     keys = [block for label, block in blocks if label.endswith(KEY)]
     chain = [block for label, block in blocks if label == CERTIFICATE]
@@ -148,10 +150,10 @@ def _keys_of_pem(configs: Configs, name: str, text: str, password: str | None) -
     encrypted = "ENCRYPTED" in keys[0][:200]
     if encrypted and password is None:
         raise refused(configs, "ssl.key.password", "the password of the encrypted private key")
-    return Keys(keys[0], chain, password if encrypted else None)
+    return StoreKeys(keys[0], chain, password if encrypted else None)
 
 
-def _certificates(configs: Configs, name: str, text: str) -> list[str]:
+def _certificates(configs: StoreConfigs, name: str, text: str) -> list[str]:
     found = [block for label, block in pem_blocks(text) if label == CERTIFICATE]
     if not found:
         shown = configs[name] if name.endswith("location") else None
@@ -162,7 +164,9 @@ def _certificates(configs: Configs, name: str, text: str) -> list[str]:
 # -- JKS and PKCS#12 -------------------------------------------------------------------------------
 
 
-def _keys_of_jks(configs: Configs, data: bytes, password: str, key_password: str | None) -> Keys:
+def _keys_of_jks(
+    configs: StoreConfigs, data: bytes, password: str, key_password: str | None
+) -> StoreKeys:
     for entry in _jks(configs, "ssl.keystore", data, password):
         if entry.key is None:
             continue
@@ -172,21 +176,21 @@ def _keys_of_jks(configs: Configs, data: bytes, password: str, key_password: str
         except KeyStoreError as error:
             raise refused(configs, "ssl.key.password", f"a key that loads: {error}") from error
         chain = [as_pem(CERTIFICATE, each) for each in entry.certificates]
-        return Keys(as_pem(KEY, key), chain, None)
+        return StoreKeys(as_pem(KEY, key), chain, None)
     name = "ssl.keystore.location"
     raise refused(configs, name, "a key store with a private key", shown=configs[name])
 
 
 def _jks(
-    configs: Configs, store: str, data: bytes, password: str | None
-) -> Sequence[java_key_store.Entry]:
+    configs: StoreConfigs, store: str, data: bytes, password: str | None
+) -> Sequence[java_key_store.KeyStoreEntry]:
     try:
         return java_key_store.read_store(data, password)
     except KeyStoreError as error:
         raise _unreadable(configs, store, str(error)) from error
 
 
-def _keys_of_pkcs12(configs: Configs, data: bytes, password: str) -> Keys:
+def _keys_of_pkcs12(configs: StoreConfigs, data: bytes, password: str) -> StoreKeys:
     from cryptography.hazmat.primitives import serialization
 
     key, leaf, others = _pkcs12(configs, "ssl.keystore", data, password)
@@ -202,11 +206,11 @@ def _keys_of_pkcs12(configs: Configs, data: bytes, password: str) -> Keys:
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-    return Keys(pem.decode(), [_pem_of(each) for each in chain], None)
+    return StoreKeys(pem.decode(), [_pem_of(each) for each in chain], None)
 
 
 def _pkcs12(
-    configs: Configs, store: str, data: bytes, password: str | None
+    configs: StoreConfigs, store: str, data: bytes, password: str | None
 ) -> tuple[Any, Any, list[Any]]:
     """(private key, its certificate, the other certificates) of cryptography."""
     name = f"{store}.location"
@@ -233,7 +237,7 @@ def _pem_of(certificate: Any) -> str:
     return str(certificate.public_bytes(serialization.Encoding.PEM).decode())
 
 
-def _unreadable(configs: Configs, store: str, reason: str) -> ConfigError:
+def _unreadable(configs: StoreConfigs, store: str, reason: str) -> ConfigError:
     name = f"{store}.location"
     return refused(configs, name, f"a store that loads: {reason}", shown=configs[name])
 
@@ -241,14 +245,14 @@ def _unreadable(configs: Configs, store: str, reason: str) -> ConfigError:
 # -- the configs -----------------------------------------------------------------------------------
 
 
-def _type(configs: Configs, name: str) -> str:
+def _type(configs: StoreConfigs, name: str) -> str:
     kind = str(configs[name]).upper()
     if kind not in _TYPES:
         raise refused(configs, name, f"one of {', '.join(_TYPES)}", shown=configs[name])
     return kind
 
 
-def _check_inline(configs: Configs, store: str, location: str | None) -> None:
+def _check_inline(configs: StoreConfigs, store: str, location: str | None) -> None:
     """What may not be set beside a store in the configs."""
     if configs[f"{store}.type"].upper() != PEM:
         text = f"PEM, as the store is among the configs ({store}.*)"
@@ -260,7 +264,7 @@ def _check_inline(configs: Configs, store: str, location: str | None) -> None:
         raise refused(configs, f"{store}.password", "no password, as PEM stores have none")
 
 
-def _read(configs: Configs, name: str) -> bytes:
+def _read(configs: StoreConfigs, name: str) -> bytes:
     """A file. It may not be a FIFO or a device, which would block or never end."""
     path = configs[name]
     try:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kbroker.spark.audit.counter import BUCKET_MS_MAX
 from kbroker.spark.audit.report import Count
 from kbroker.spark.load.commits import TIME_MS_MAX, TopicPartition
-from kbroker.spark.load.positions import Bounds
+from kbroker.spark.load.positions import PositionBounds
 from kbroker.spark.load.source import BrokerSource
 from kbroker.spark.plan import (
     OffsetRange,
@@ -119,7 +119,7 @@ def recount(
 
 
 def _starts(
-    source: BrokerSource, bounds: dict[TopicPartition, Bounds], from_ms: int | None
+    source: BrokerSource, bounds: dict[TopicPartition, PositionBounds], from_ms: int | None
 ) -> dict[TopicPartition, int]:
     if from_ms is None:
         return {key: one.start for key, one in bounds.items()}

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from kbroker.spark.audit.loads import LoadTimes
 from kbroker.spark.audit.report import Count
-from kbroker.spark.load.commits import TIME_MS_MAX, LoadedFile, LoadError, State
+from kbroker.spark.load.commits import TIME_MS_MAX, CommitState, LoadedFile, LoadError
 from kbroker.spark.load.database import DatabaseStore, table_of
 from kbroker.spark.load.dialects import Dialect, dialect_of
 from kbroker.spark.load.log import CommitLog
@@ -49,7 +49,7 @@ def _loaded(
         )
     owners: dict[str, str] = {}
     shared: dict[tuple[str, str], int] = {}
-    chosen: list[tuple[CommitLog, State]] = []
+    chosen: list[tuple[CommitLog, CommitState]] = []
     for name in there:
         log = CommitLog(DatabaseStore(dialect, name))
         state = log.state()
@@ -72,7 +72,7 @@ def _loaded(
                 yield from _rows(dialect, _table_in(state), topic, where, times, bucket_ms, from_ms)
 
 
-def _table_in(state: State) -> str:
+def _table_in(state: CommitState) -> str:
     """The table of a load; empty if it has no rows. A load keeps its table."""
     return next((table_of(one) for one in state.files.values()), "")
 

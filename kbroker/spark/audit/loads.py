@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.spark.audit.counts import LOAD_TIER, bucket_counts, merge
 from kbroker.spark.audit.report import Count
-from kbroker.spark.load.commits import RECOVER, RELOAD, Commit, LoadError, State
+from kbroker.spark.load.commits import RECOVER, RELOAD, Commit, CommitState, LoadError
 from kbroker.spark.load.directory import Directory
 from kbroker.spark.load.log import CommitLog
 from kbroker.spark.load.seen import SeenFile
@@ -143,7 +143,7 @@ def loaded(
     ]
 
 
-def _is_as_loaded(root: Path, state: State, seen: Sequence[SeenFile]) -> bool:
+def _is_as_loaded(root: Path, state: CommitState, seen: Sequence[SeenFile]) -> bool:
     """Whether readers see the files of the log, all of them, whole, and no others."""
     if len(seen) != len(state.files):
         return False

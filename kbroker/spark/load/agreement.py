@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kbroker.spark.load import layout
-from kbroker.spark.load.commits import Commit, State
+from kbroker.spark.load.commits import Commit, CommitState
 from kbroker.spark.load.writer import about
 
 WAY_OUT = (
@@ -50,7 +50,7 @@ def published_number(name: str) -> int:
     return int(number) if number.isdecimal() else 0
 
 
-def ahead_of(root: Path, state: State, newest: Commit) -> Iterator[str]:
+def ahead_of(root: Path, state: CommitState, newest: Commit) -> Iterator[str]:
     """Paths of published files with records that no commit lists, in order.
 
     state: after ``newest``, whose own files may be anywhere. Files that others have put there are

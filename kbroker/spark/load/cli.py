@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from kbroker.spark.load.decode import JsonDecoder
     from kbroker.spark.load.destination import Destination
     from kbroker.spark.load.directory import Directory
-    from kbroker.spark.load.engine import Load, Settings, Step
-    from kbroker.spark.load.positions import Bounds
+    from kbroker.spark.load.engine import Load, LoadSettings, Step
+    from kbroker.spark.load.positions import PositionBounds
     from kbroker.spark.load.source import BrokerSource
     from kbroker.spark.load.writer import FileOptions
 
@@ -134,7 +134,9 @@ def _run(given: argparse.Namespace) -> int:
     return 0
 
 
-def _check_offsets(given: argparse.Namespace, present: Mapping[tuple[str, int], Bounds]) -> None:
+def _check_offsets(
+    given: argparse.Namespace, present: Mapping[tuple[str, int], PositionBounds]
+) -> None:
     """Raises LoadError if ``--from-offsets`` contains partitions that are not loaded, or offsets
     that are not written yet.
     """
@@ -181,10 +183,10 @@ def _group(given: argparse.Namespace) -> str:
     return str(given.group) if given.group is not None else f"kbroker-load.{load_name(given)}"
 
 
-def _settings(given: argparse.Namespace) -> Settings:
-    from kbroker.spark.load.engine import Settings
+def _settings(given: argparse.Namespace) -> LoadSettings:
+    from kbroker.spark.load.engine import LoadSettings
 
-    return Settings(
+    return LoadSettings(
         load=load_name(given),
         group=_group(given) or None,
         first=given.from_offsets or {},

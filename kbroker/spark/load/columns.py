@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kbroker.spark.load import layout
-from kbroker.spark.load.commits import LOAD, RELOAD, Commit, LoadedFile, LoadError, State
+from kbroker.spark.load.commits import LOAD, RELOAD, Commit, CommitState, LoadedFile, LoadError
 
 
-def check_columns(root: Path, commit: Commit, state: State, *, is_table: bool) -> None:
+def check_columns(root: Path, commit: Commit, state: CommitState, *, is_table: bool) -> None:
     """Raises LoadError for a commit whose files other readers could not read with the others.
 
     state: before the commit. is_table: all files are of one table, whose columns are what they were

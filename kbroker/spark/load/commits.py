@@ -194,7 +194,7 @@ def merged_ends(old: Ends, ranges: Iterable[LoadedRange | Gap]) -> Ends:
 
 
 @dataclass(slots=True)
-class State:
+class CommitState:
     """The sum of all commits up to ``number``: where to continue, and the files in use.
 
     skipped: of each partition, how many offsets were gone before they could be loaded.
@@ -248,7 +248,7 @@ class State:
         return json.dumps({"format": FORMAT} | found, separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> State:
+    def from_json(cls, text: str | bytes) -> CommitState:
         """Raises CorruptLogError when ``text`` is not a checkpoint of this format."""
         try:
             found = json.loads(text)

@@ -17,10 +17,10 @@ from kbroker.spark.load import points
 from kbroker.spark.load.commits import (
     RELOAD,
     Commit,
+    CommitState,
     LoadedFile,
     LoadError,
     LostRaceError,
-    State,
 )
 from kbroker.spark.load.database_rows import DatabaseTaskSink
 from kbroker.spark.load.dialects import COLUMNS, Dialect, dialect_of, errors_of, staging_of
@@ -198,7 +198,7 @@ class Database:
         with self._dialect.snapshot():
             yield from self._verify(self.log.state(), deep)
 
-    def _verify(self, state: State, deep: bool) -> Iterator[str]:
+    def _verify(self, state: CommitState, deep: bool) -> Iterator[str]:
         # Of a load's table, whatever --table says now; includes rows of all loads that share it.
         table = next((table_of(one) for one in state.files.values()), self._table)
         name = self._dialect.name(table)
@@ -312,7 +312,7 @@ class Database:
     def _files_of(self, paths: tuple[str, ...]) -> list[LoadedFile]:
         if not paths:
             return []
-        state: State = self.log.state()
+        state: CommitState = self.log.state()
         # Errors go by their offsets.
         return [state.files[path] for path in paths if path not in state.errors]
 

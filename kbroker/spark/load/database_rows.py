@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from kbroker.spark.load import points
 from kbroker.spark.load.commits import TIME_MS_MAX, LoadedFile
 from kbroker.spark.load.dialects import COLUMNS, dialect_of
-from kbroker.spark.load.writer import Written
+from kbroker.spark.load.writer import WrittenRange
 from kbroker.spark.plan import OffsetRange
 
 
@@ -76,12 +76,12 @@ class RowWriter:
         self._bytes += batch.nbytes
         points.reach("task-writing")
 
-    def finish(self) -> Written:
+    def finish(self) -> WrittenRange:
         """Finish: everything is in the staging table, whose rows are durable."""
         self._dialect.close()
         one = self._range
         if not self._rows:
-            return Written(0, 0, (), {})
+            return WrittenRange(0, 0, (), {})
         path = f"{self._sink.table}/{one.topic}-{one.partition}-{one.start}-{one.end}"
         file = LoadedFile(
             path=f"{path}-{self._attempt}",
@@ -98,7 +98,7 @@ class RowWriter:
             min_ms=self._times[0],
             max_ms=self._times[1],
         )
-        return Written(self._rows, self._bytes, (file,), self._counts)
+        return WrittenRange(self._rows, self._bytes, (file,), self._counts)
 
 
 def _rows(batch: pa.RecordBatch, times_ms: pa.Array) -> Iterator[tuple[Any, ...]]:

@@ -23,7 +23,7 @@ _BLOCK_BYTES_MIN = 1 << 20
 _REASON_MAX = 500
 
 
-class Decoder(Protocol):
+class RowDecoder(Protocol):
     """Goes to the executors, so it pickles."""
 
     def split(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:

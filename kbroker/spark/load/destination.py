@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from kbroker.spark.load.commits import Commit
     from kbroker.spark.load.log import CommitLog
-    from kbroker.spark.load.writer import Written
+    from kbroker.spark.load.writer import WrittenRange
     from kbroker.spark.plan import OffsetRange
 
 
@@ -44,7 +44,7 @@ class Writer(Protocol):
         """Add rows, which are in offset order."""
         ...
 
-    def finish(self) -> Written:
+    def finish(self) -> WrittenRange:
         """Make everything durable; until then, nothing may be relied on."""
         ...
 

@@ -26,7 +26,7 @@ from kbroker.spark.load.commits import (
 )
 from kbroker.spark.load.destination import discarding
 from kbroker.spark.load.positions import (
-    Bounds,
+    PositionBounds,
     again_ranges,
     check_complete,
     made_anew,
@@ -36,18 +36,18 @@ from kbroker.spark.load.positions import (
     with_begins,
     within,
 )
-from kbroker.spark.load.work import LoadWork, Source, deleted
+from kbroker.spark.load.work import LoadSource, LoadWork, deleted
 from kbroker.spark.plan import OffsetRange, pack_ranges, plan_ranges, with_sizes
 from kbroker.wording import counted
 
 if TYPE_CHECKING:
     from kbroker.spark.direct import Result, Runner
-    from kbroker.spark.load.decode import Decoder
+    from kbroker.spark.load.decode import RowDecoder
     from kbroker.spark.load.destination import Destination
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class LoadSettings:
     """The settings of a run. None means no limit."""
 
     load: str
@@ -83,12 +83,12 @@ class Load:
 
     def __init__(
         self,
-        source: Source,
+        source: LoadSource,
         destination: Destination,
         runner: Runner,
-        settings: Settings,
+        settings: LoadSettings,
         *,
-        decoder: Decoder | None = None,
+        decoder: RowDecoder | None = None,
         report: Callable[[Step], None] = lambda step: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -147,7 +147,7 @@ class Load:
     def _step(
         self,
         newest: Commit | None,
-        target: dict[TopicPartition, Bounds],
+        target: dict[TopicPartition, PositionBounds],
         records: int | None,
         size: int | None,
     ) -> Commit | None:
@@ -213,7 +213,7 @@ class Load:
         return results
 
     def _first(
-        self, target: dict[TopicPartition, Bounds], ends: Ends
+        self, target: dict[TopicPartition, PositionBounds], ends: Ends
     ) -> Mapping[TopicPartition, int]:
         """The start offsets of partitions that were never loaded."""
         if self._settings.first_ms is None:
@@ -239,7 +239,7 @@ class Load:
         newest: Commit | None,
         results: Sequence[Result],
         kind: str,
-        bounds: Mapping[TopicPartition, Bounds],
+        bounds: Mapping[TopicPartition, PositionBounds],
         *,
         ends: Ends,
         gaps: Sequence[commits.Gap] = (),
@@ -273,7 +273,7 @@ class Load:
         self._destination.ended(made)
         return made
 
-    def _store_group(self, made: Commit, bounds: Mapping[TopicPartition, Bounds]) -> str:
+    def _store_group(self, made: Commit, bounds: Mapping[TopicPartition, PositionBounds]) -> str:
         """Commit the group's offsets; returns why that failed, if it did. Nothing depends on them,
         so the run continues anyway.
 
@@ -328,7 +328,7 @@ class Load:
             return None
         bounds = self._source.bounds()
         again = {
-            (topic, partition): bounds.get((topic, partition), Bounds(0, 0))
+            (topic, partition): bounds.get((topic, partition), PositionBounds(0, 0))
             for topic, of_topic in ends.items()
             for partition, offset in of_topic.items()
             if offset != newest.ends[topic][partition]
@@ -392,7 +392,7 @@ def _counts(results: Sequence[Result]) -> dict[str, dict[int, int]]:
     return found
 
 
-def _lag(bounds: Mapping[TopicPartition, Bounds], ends: Ends) -> dict[str, int]:
+def _lag(bounds: Mapping[TopicPartition, PositionBounds], ends: Ends) -> dict[str, int]:
     found: dict[str, int] = {}
     for (topic, partition), one in bounds.items():
         loaded = ends.get(topic, {}).get(partition, one.start)

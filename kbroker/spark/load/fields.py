@@ -37,14 +37,14 @@ def schema_of(text: str) -> pa.Schema:
             raise LoadError(f"--value-schema: {stripped[position:].strip()!r} cannot be parsed")
         tokens.append(match[1])
         position = match.end()
-    reader = _Reader(tokens)
+    reader = _FieldReader(tokens)
     fields = reader.fields(nested=False)
     if reader.peek():
         raise LoadError(f"--value-schema: {reader.peek()!r} is unexpected")
     return pa.schema(fields)
 
 
-class _Reader:
+class _FieldReader:
     def __init__(self, tokens: list[str]) -> None:
         self._tokens = tokens
         self._next = 0

@@ -56,7 +56,7 @@ def replaced_names(metadata: Mapping[bytes, bytes] | None) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _FoundFooter:
     file: LoadedFile
     about: dict[str, str]
 
@@ -119,7 +119,7 @@ def recover(destination: Directory, load: str) -> Commit:
     return made
 
 
-def _sum_of(found: list[_Found], bad: list[_Found], before: int, load: str) -> Commit:
+def _sum_of(found: list[_FoundFooter], bad: list[_FoundFooter], before: int, load: str) -> Commit:
     """The single commit that describes the files; its number follows ``before``.
 
     bad: those of bad values, of which a range may have no others.
@@ -150,9 +150,9 @@ def _sum_of(found: list[_Found], bad: list[_Found], before: int, load: str) -> C
     )
 
 
-def _topics(kept: list[_Found]) -> dict[str, str]:
+def _topics(kept: list[_FoundFooter]) -> dict[str, str]:
     """The last loaded id of each topic: a recreated topic has several."""
-    found: dict[str, _Found] = {}
+    found: dict[str, _FoundFooter] = {}
     for one in kept:
         last = found.setdefault(one.file.topic, one)
         if one.loaded_ms > last.loaded_ms:
@@ -160,7 +160,7 @@ def _topics(kept: list[_Found]) -> dict[str, str]:
     return {topic: one.file.topic_id for topic, one in found.items()}
 
 
-def _read(root: Path, path: Path) -> _Found:
+def _read(root: Path, path: Path) -> _FoundFooter:
     try:
         metadata = pq.read_metadata(path)
     except (pa.ArrowException, OSError) as err:
@@ -189,15 +189,15 @@ def _read(root: Path, path: Path) -> _Found:
         topic_id=said.get("topic_id", ""),
         **numbers,
     )
-    return _Found(file, said)
+    return _FoundFooter(file, said)
 
 
-def _superseded(found: list[_Found]) -> set[str]:
+def _superseded(found: list[_FoundFooter]) -> set[str]:
     """Names of files whose rows are also in other files."""
     names: set[str] = set()
     for one in found:
         names |= set(one.about.get(REPLACES, "").split())
-    reloads: dict[tuple[str, str, int, str], list[_Found]] = defaultdict(list)
+    reloads: dict[tuple[str, str, int, str], list[_FoundFooter]] = defaultdict(list)
     for one in found:
         if one.about.get("kind") == RELOAD:
             file = one.file
@@ -216,9 +216,9 @@ def _superseded(found: list[_Found]) -> set[str]:
     return names & {one.name for one in found}
 
 
-def _require_whole(kept: list[_Found], names: set[str]) -> None:
+def _require_whole(kept: list[_FoundFooter], names: set[str]) -> None:
     """Check that all parts of each range exist, or are known to be in another file."""
-    ranges: dict[tuple[str, int, int, int, str], list[_Found]] = defaultdict(list)
+    ranges: dict[tuple[str, int, int, int, str], list[_FoundFooter]] = defaultdict(list)
     for one in kept:
         if one.about.get("kind") != COMPACT:
             file = one.file
@@ -238,7 +238,7 @@ def _require_whole(kept: list[_Found], names: set[str]) -> None:
                 )
 
 
-def _ranges(kept: list[_Found]) -> list[LoadedRange]:
+def _ranges(kept: list[_FoundFooter]) -> list[LoadedRange]:
     found: dict[tuple[str, int, int, int], LoadedRange] = {}
     for one in kept:
         key = (one.file.topic, one.file.partition, one.file.start, one.file.end)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from kbroker.spark.load import points
-from kbroker.spark.load.commits import Commit, CorruptLogError, LostRaceError, State
+from kbroker.spark.load.commits import Commit, CommitState, CorruptLogError, LostRaceError
 
 CHECKPOINT_EVERY = 100
 _TEMPORARY = ".tmp"
@@ -98,7 +98,7 @@ class CommitLog:
             if one > number:
                 yield self._read_present(one)
 
-    def state(self, number: int | None = None) -> State:
+    def state(self, number: int | None = None) -> CommitState:
         """The sum of all commits, or of those up to ``number``.
 
         Raises CorruptLogError when a commit is missing that no checkpoint has summed up.
@@ -106,11 +106,11 @@ class CommitLog:
         usable = [
             one for one in self._store.numbers("checkpoint") if number is None or one <= number
         ]
-        found = State()
+        found = CommitState()
         if usable:
             text = self._store.read("checkpoint", usable[-1])
             try:
-                found = State.from_json(text or b"")
+                found = CommitState.from_json(text or b"")
             except CorruptLogError as err:
                 raise CorruptLogError(
                     f"checkpoint {usable[-1]} of {self._store}: {err}; remove it; it is rebuilt "
@@ -136,7 +136,7 @@ class CommitLog:
         self.checkpoint()
         return True
 
-    def checkpoint(self) -> State:
+    def checkpoint(self) -> CommitState:
         """Sum up all commits. Two concurrent runs write the same."""
         found = self.state()
         if found.number:
@@ -152,7 +152,7 @@ class CommitLog:
         for older in self._store.numbers("checkpoint"):
             self._store.drop("checkpoint", older)
         if number:
-            found = State(number=number, load=load)
+            found = CommitState(number=number, load=load)
             self._store.replace("checkpoint", number, found.to_json())
 
     def expire(self, before_ms: int) -> int:

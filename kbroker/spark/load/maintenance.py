@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from kbroker.spark.load import layout
 from kbroker.spark.load.columns import schema_of_file
-from kbroker.spark.load.commits import COMPACT, OPEN, Commit, LoadedFile, LoadError, State
+from kbroker.spark.load.commits import COMPACT, OPEN, Commit, CommitState, LoadedFile, LoadError
 from kbroker.spark.load.destination import discarding
 from kbroker.spark.load.directory import Directory
 from kbroker.spark.load.footers import REPLACES, checksum_of, loaded_ms, replaced_names
@@ -65,7 +65,7 @@ def verify(destination: Directory, *, deep: bool = True) -> Iterator[str]:
 
 
 def _verify_files(
-    destination: Directory, state: State, deep: bool, among: set[str] | None = None
+    destination: Directory, state: CommitState, deep: bool, among: set[str] | None = None
 ) -> Iterator[tuple[str, str]]:
     """Paths, and their problems."""
 
@@ -120,7 +120,7 @@ def _verify_rows(file: pq.ParquetFile, one: LoadedFile) -> Iterator[str]:
         yield f"{one.path}: offsets {offsets[0]} to {offsets[-1]} are outside its range"
 
 
-def _verify_offsets(state: State) -> Iterator[str]:
+def _verify_offsets(state: CommitState) -> Iterator[str]:
     """Files of one folder have consecutive offsets; none is past the end. Topics that were
     recreated under the same name have separate offsets.
     """

@@ -20,7 +20,7 @@ class DataLossError(LoadError):
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class PositionBounds:
     """The offsets of a partition on the broker: ``[start, end)``.
 
     size_bytes: of the whole partition on its disk; 0 if the broker does not tell. topic_id: as
@@ -33,7 +33,9 @@ class Bounds:
     topic_id: str = ""
 
 
-def made_anew(topics: Mapping[str, str], available: Mapping[TopicPartition, Bounds]) -> set[str]:
+def made_anew(
+    topics: Mapping[str, str], available: Mapping[TopicPartition, PositionBounds]
+) -> set[str]:
     """Topics that were deleted and created again since their offsets were noted.
 
     topics: the ids of then, by name; a topic without an id counts as the same.
@@ -46,7 +48,7 @@ def made_anew(topics: Mapping[str, str], available: Mapping[TopicPartition, Boun
 
 
 def restarted(
-    ends: Ends, topics: Iterable[str], available: Mapping[TopicPartition, Bounds]
+    ends: Ends, topics: Iterable[str], available: Mapping[TopicPartition, PositionBounds]
 ) -> Ends:
     """``ends``, with recreated topics at their start."""
     found = {topic: dict(of_topic) for topic, of_topic in ends.items()}
@@ -62,7 +64,7 @@ def restarted(
 def wanted_ranges(
     ends: Ends,
     first: Mapping[TopicPartition, int],
-    available: Mapping[TopicPartition, Bounds],
+    available: Mapping[TopicPartition, PositionBounds],
     *,
     allow_loss: bool,
     anew: Iterable[str] = (),
@@ -125,7 +127,7 @@ def wanted_ranges(
 
 
 def _absent(
-    ends: Ends, available: Mapping[TopicPartition, Bounds]
+    ends: Ends, available: Mapping[TopicPartition, PositionBounds]
 ) -> Iterator[tuple[str, int, int]]:
     """Loaded partitions that their topic no longer has, with the end of the loaded offsets."""
     for topic in sorted(ends.keys() & {topic for topic, _ in available}):
@@ -137,7 +139,7 @@ def _absent(
 def with_begins(
     ends: Ends,
     first: Mapping[TopicPartition, int],
-    available: Mapping[TopicPartition, Bounds],
+    available: Mapping[TopicPartition, PositionBounds],
     ranges: Iterable[OffsetRange],
 ) -> Ends:
     """``ends`` with the explicit start offsets of partitions, so that a later run without them
@@ -221,7 +223,7 @@ def reloaded(
 def again_ranges(
     ends: Ends,
     loaded: Ends,
-    available: Mapping[TopicPartition, Bounds],
+    available: Mapping[TopicPartition, PositionBounds],
     topics: Mapping[str, str],
     removed: Iterable[LoadedFile] = (),
 ) -> list[OffsetRange]:

@@ -18,7 +18,7 @@ from kbroker.client.batches.offsets import (
 from kbroker.client.connections.cluster import NO_TOPIC_ID, Topic
 from kbroker.client.errors import RejectedError
 from kbroker.spark.load.commits import Ends, LoadError, TopicPartition
-from kbroker.spark.load.positions import Bounds
+from kbroker.spark.load.positions import PositionBounds
 from kbroker.spark.options.kafka_settings import fetch_bytes_max
 from kbroker.spark.plan import FETCH_BYTES_MAX, OffsetRange
 from kbroker.spark.pool import borrowed
@@ -61,7 +61,7 @@ class BrokerSource:
     read_committed: bool = True
     milliseconds: bool = False
 
-    def bounds(self) -> dict[TopicPartition, Bounds]:
+    def bounds(self) -> dict[TopicPartition, PositionBounds]:
         """Raises LoadError when a topic named does not exist."""
         with borrowed(self.bootstrap, self.settings) as cluster:
             if self.pattern is None:
@@ -88,7 +88,7 @@ class BrokerSource:
             except RejectedError:
                 sizes = {}  # without the right to ask, tasks are planned by guesses
         return {
-            one: Bounds(
+            one: PositionBounds(
                 starts[one].offset,
                 max(starts[one].offset, ends[one].offset),
                 sizes.get(one, 0),

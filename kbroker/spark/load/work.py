@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kbroker.client.errors import OffsetOutOfRange
 from kbroker.spark.load import points
 from kbroker.spark.load.commits import Ends, Gap, LoadedFile, LoadedRange, TopicPartition
-from kbroker.spark.load.positions import Bounds, DataLossError
+from kbroker.spark.load.positions import DataLossError, PositionBounds
 from kbroker.spark.plan import OffsetRange
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from kbroker.spark.direct import Result
-    from kbroker.spark.load.decode import Decoder
+    from kbroker.spark.load.decode import RowDecoder
     from kbroker.spark.load.destination import TaskSink
 
 
-class Source(Protocol):
+class LoadSource(Protocol):
     """The source of records. It is sent to executors, so it pickles and holds no connection."""
 
-    def bounds(self) -> dict[TopicPartition, Bounds]:
+    def bounds(self) -> dict[TopicPartition, PositionBounds]:
         """The present bounds of every partition of the requested topics."""
         ...
 
@@ -47,9 +47,9 @@ class Source(Protocol):
 class LoadWork:
     """The work of a task on its ranges; see ``kbroker.spark.direct.Work``."""
 
-    source: Source
+    source: LoadSource
     sink: TaskSink
-    decoder: Decoder | None
+    decoder: RowDecoder | None
     # whether to continue after records that are deleted before they are read
     allow_loss: bool = False
 

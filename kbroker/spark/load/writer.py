@@ -70,7 +70,7 @@ class FileOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenRange:
     """The result for a range: its files, and the record counts by audit bucket."""
 
     rows: int
@@ -303,13 +303,13 @@ class RangeWriter:
             )
         )
 
-    def finish(self) -> Written:
+    def finish(self) -> WrittenRange:
         """Complete and sync every file."""
         last = list(self._open.values())
         for file in last:
             self._finish(file, self._numbers if file is last[-1] else 0)
         self._open.clear()
-        return Written(self._rows, self._bytes, tuple(self._finished), self._counts)
+        return WrittenRange(self._rows, self._bytes, tuple(self._finished), self._counts)
 
 
 def _parquet_writer(

@@ -22,7 +22,7 @@ from kbroker.spark.load.arguments import (
     tell_no_match,
 )
 from kbroker.spark.load.commits import LoadError, TopicPartition
-from kbroker.spark.load.positions import Bounds
+from kbroker.spark.load.positions import PositionBounds
 from kbroker.spark.load.source import BrokerSource, id_text
 from kbroker.spark.mirror.partition_copy import MirrorWork
 from kbroker.spark.mirror.places import up_to_date
@@ -152,7 +152,9 @@ def _run(given: argparse.Namespace) -> int:
             time.sleep(1.0)
 
 
-def _check_target(given: argparse.Namespace, present: Mapping[TopicPartition, Bounds]) -> None:
+def _check_target(
+    given: argparse.Namespace, present: Mapping[TopicPartition, PositionBounds]
+) -> None:
     """Report topics that do not keep their partitions; raises LoadError if both sides are one
     cluster: a follower would never end.
     """
@@ -243,7 +245,7 @@ def mirror_once(
 
 
 def _at_target(
-    work: MirrorWork, bounds: Mapping[TopicPartition, Bounds]
+    work: MirrorWork, bounds: Mapping[TopicPartition, PositionBounds]
 ) -> dict[TopicPartition, tuple[str, int]]:
     """Topic ids and ends of the partitions that the target has everything of."""
     looked_at = {one: log for one, log in bounds.items() if log.end > log.start}

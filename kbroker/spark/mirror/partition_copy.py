@@ -40,7 +40,7 @@ from kbroker.errors import ErrorCode
 from kbroker.spark.load.commits import LoadError
 from kbroker.spark.load.positions import DataLossError
 from kbroker.spark.load.source import id_text
-from kbroker.spark.mirror.places import Kept, kept, metadata_of, place_of, transactional_id_of
+from kbroker.spark.mirror.places import KeptOffset, kept, metadata_of, place_of, transactional_id_of
 from kbroker.spark.plan import OffsetRange
 from kbroker.spark.pool import borrowed
 
@@ -67,7 +67,7 @@ _ODD = LOG_APPEND_TIME | DELETE_HORIZON
 _COLUMNS = ("key", "value", "timestamp", "headers")
 
 
-class Batch(NamedTuple):
+class CopiedBatch(NamedTuple):
     """A whole batch of a record set, as described by its header. next_offset: after it."""
 
     data: memoryview
@@ -94,7 +94,7 @@ class Batch(NamedTuple):
         return crc32c(self.data[CRC_FROM:]) == said
 
 
-def batches_of(records: memoryview) -> Iterator[Batch]:
+def batches_of(records: memoryview) -> Iterator[CopiedBatch]:
     """The whole batches of a record set; a part of another at its end is left out."""
     position = 0
     while position + LENGTH_END <= len(records):
@@ -108,14 +108,14 @@ def batches_of(records: memoryview) -> Iterator[Batch]:
         magic = data[16]
         if magic == 2:
             header = HEADER.unpack_from(data)
-            yield Batch(data, base, base + header[6] + 1, 2, header[5], header[9], header[12])
+            yield CopiedBatch(data, base, base + header[6] + 1, 2, header[5], header[9], header[12])
         else:
             # A message of the old formats: its offset is that of its last (or only) record.
-            yield Batch(data, base, base + 1, magic, 0, -1, 0)
+            yield CopiedBatch(data, base, base + 1, magic, 0, -1, 0)
         position += size
 
 
-def committed_batches(found: RecordSet) -> Iterator[Batch]:
+def committed_batches(found: RecordSet) -> Iterator[CopiedBatch]:
     """The batches without markers and without aborted transactions."""
     pending = sorted(found.aborted, key=lambda one: one[1])
     aborted: set[int] = set()
@@ -272,7 +272,7 @@ class PartitionCopy:
             )
         return first
 
-    def _kept(self) -> Kept | None:
+    def _kept(self) -> KeptOffset | None:
         for group, place in dict.fromkeys([(self._group, self._place), self._before]):
             found = committed(self._target, group, [place]).get(place)
             if found is not None:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from kbroker.client.batches.offsets import Committed, committed, retention_of
 from kbroker.client.connections.cluster import Cluster
 from kbroker.spark.load.commits import TopicPartition
-from kbroker.spark.load.positions import Bounds
+from kbroker.spark.load.positions import PositionBounds
 
 # Offsets of this age are renewed, or of a share of the target's retention, if that is less: brokers
 # before Kafka 2.0 retain them for a day, and not all report it.
@@ -29,7 +29,7 @@ _RENEW_SHARE = 0.25
 _ABOUT = re.compile(r"(?: at=(\d{1,18}))?(?: topic=(\S+))?\Z")
 
 
-class Kept(NamedTuple):
+class KeptOffset(NamedTuple):
     """The offset of a partition. topic_id: of the source's topic, empty if it has none. at_ms: when
     it was committed, 0 if unknown.
     """
@@ -61,16 +61,16 @@ def metadata_of(source: str, topic_id: str) -> str:
     return f"{source} at={time.time_ns() // 1_000_000}" + (f" topic={topic_id}" if topic_id else "")
 
 
-def kept(found: Committed) -> Kept:
+def kept(found: Committed) -> KeptOffset:
     """Older mirrors did not store the time."""
     told = _ABOUT.search(found.metadata)
     assert told is not None  # if only at the end
     at_ms, topic_id = told.groups()
-    return Kept(found.offset, topic_id or "", int(at_ms or 0))
+    return KeptOffset(found.offset, topic_id or "", int(at_ms or 0))
 
 
 def up_to_date(
-    target: Cluster, name: str, bounds: Mapping[TopicPartition, Bounds]
+    target: Cluster, name: str, bounds: Mapping[TopicPartition, PositionBounds]
 ) -> set[TopicPartition]:
     """Partitions whose end at the source equals the offset stored at the target, stored recently:
     nothing to copy or refresh.

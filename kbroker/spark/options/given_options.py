@@ -20,7 +20,7 @@ from kbroker.spark.options.option_values import (
     Limit,
     LimitKind,
     OptionError,
-    Subscription,
+    TopicSubscription,
     names,
     parse_duration_ms,
     parse_offsets,
@@ -138,7 +138,7 @@ class GivenOptions:
         settings.pop("bootstrap.servers", None)
         return settings
 
-    def subscription(self) -> Subscription:
+    def subscription(self) -> TopicSubscription:
         named = [name for name in _STRATEGIES if self.has(name)]
         if not named:
             raise OptionError(
@@ -151,12 +151,12 @@ class GivenOptions:
             )
         text = self.text(named[0]) or ""
         if named[0] == "assign":
-            return Subscription(partitions=parse_partitions(text))
+            return TopicSubscription(partitions=parse_partitions(text))
         if named[0] == "subscribe":
             topics = tuple(dict.fromkeys(t.strip() for t in text.split(",") if t.strip()))
             if not topics:
                 raise OptionError("subscribe names no topic: write names separated by commas")
-            return Subscription(topics=topics)
+            return TopicSubscription(topics=topics)
         if not text:
             raise OptionError("subscribePattern is empty: write a regular expression")
         try:
@@ -168,7 +168,7 @@ class GivenOptions:
                 f"subscribePattern {text!r} is not a Python regular expression ({error}): write "
                 "one that matches a part of the topic names"
             ) from error
-        return Subscription(pattern=text)
+        return TopicSubscription(pattern=text)
 
     def limit(self, side: str, default: LimitKind) -> Limit:
         """A single timestamp takes precedence over timestamps of partitions, and these over

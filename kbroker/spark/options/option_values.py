@@ -63,7 +63,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class TopicSubscription:
     """Which partitions: exactly one of the three is set."""
 
     topics: tuple[str, ...] = ()

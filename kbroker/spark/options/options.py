@@ -27,7 +27,7 @@ from kbroker.spark.options.option_values import (
     Limit,
     LimitKind,
     OptionError,
-    Subscription,
+    TopicSubscription,
     names,
 )
 from kbroker.spark.pool import DEFAULT_LIMITS, PoolLimits
@@ -84,7 +84,7 @@ class ReadOptions:
     """Everything a reader needs. kafka: settings without their prefix, for the client."""
 
     bootstrap: str
-    subscription: Subscription
+    subscription: TopicSubscription
     starting: Limit
     ending: Limit
     kafka: Mapping[str, str] = field(default_factory=dict)

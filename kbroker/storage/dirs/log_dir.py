@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 
 from kbroker.errors import ShortageError, is_full_disk
 from kbroker.storage.checkpoint import CorruptCheckpointError, OffsetCheckpoint, TopicPartition
-from kbroker.storage.dirs.ownership import ByCreation, ByTopicId, Owner, Ownership
+from kbroker.storage.dirs.ownership import ByCreation, ByTopicId, DirOwner, Ownership
 from kbroker.storage.files import (
     blames_disk,
     list_directory,
@@ -220,7 +220,7 @@ class LogDir:
 
     # ---- making and removing partitions ----
 
-    def belongs(self, key: TopicPartition, owner: Owner, *, is_new: bool) -> bool:
+    def belongs(self, key: TopicPartition, owner: DirOwner, *, is_new: bool) -> bool:
         """``Ownership.belongs`` of the partition's directory."""
         return self.ownership.belongs(self.partition_path(key), owner, is_new=is_new)
 
@@ -233,7 +233,7 @@ class LogDir:
         stray = rename_to_stray(path, key)
         logger.warning("%s belonged to another topic of the same name; it is now %s", path, stray)
 
-    def create(self, key: TopicPartition, owner: Owner) -> None:
+    def create(self, key: TopicPartition, owner: DirOwner) -> None:
         """Make an empty directory for a new partition. Raises OSError.
 
         A new log must not inherit the recovery point of a deleted one: it would count as damaged.

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.dirs.log_dir import LogDir, scan_partitions
-from kbroker.storage.dirs.ownership import Owner
+from kbroker.storage.dirs.ownership import DirOwner
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class LogDirs(Collection[LogDir]):
             return {key for key in keys if any(log_dir.holds(key) for log_dir in self._dirs)}
         return {key for log_dir in self._dirs for key in scan_partitions(log_dir.path)}
 
-    def is_anothers(self, key: TopicPartition, owner: Owner) -> bool:
+    def is_anothers(self, key: TopicPartition, owner: DirOwner) -> bool:
         """Whether all directories of the partition belong to other topics of its name."""
         holding = [log_dir for log_dir in self._dirs if log_dir.holds(key)]
         return bool(holding) and all(

@@ -43,7 +43,7 @@ WAY_OUT = (
 )
 
 
-class Owner(NamedTuple):
+class DirOwner(NamedTuple):
     """A topic as directories know it. creation: NO_CREATION where it has an id, and while the store
     cannot be asked.
     """
@@ -55,30 +55,30 @@ class Owner(NamedTuple):
 class Ownership(Protocol):
     """The notes of one kind of broker. All of it raises OSError, except ``is_anothers``."""
 
-    def belongs(self, path: str, owner: Owner, *, is_new: bool) -> bool:
+    def belongs(self, path: str, owner: DirOwner, *, is_new: bool) -> bool:
         """Whether a partition's directory belongs to the topic; adopts one without a note.
 
         is_new: the partition was never opened. Raises DamagedLogError when the directory of a
         partition that was opened contradicts the metadata.
         """
 
-    def write(self, path: str, owner: Owner) -> None:
+    def write(self, path: str, owner: DirOwner) -> None:
         """Note the topic of a new directory."""
 
-    def ensure(self, path: str, owner: Owner) -> None:
+    def ensure(self, path: str, owner: DirOwner) -> None:
         """Note the topic of a directory that has no note."""
 
-    def learn(self, path: str, owner: Owner) -> None:
+    def learn(self, path: str, owner: DirOwner) -> None:
         """Note the topic of a directory whose log is open: its creation is known only now."""
 
-    def is_anothers(self, path: str, owner: Owner) -> bool:
+    def is_anothers(self, path: str, owner: DirOwner) -> bool:
         """Whether the directory is known to belong to another topic of the name. Raises nothing."""
 
 
 class ByTopicId:
     """For brokers whose topics have ids that later brokers know, too."""
 
-    def belongs(self, path: str, owner: Owner, *, is_new: bool) -> bool:
+    def belongs(self, path: str, owner: DirOwner, *, is_new: bool) -> bool:
         topic_id = owner.topic_id
         remove_creation(path)
         try:
@@ -102,24 +102,24 @@ class ByTopicId:
             )
         return found == topic_id
 
-    def write(self, path: str, owner: Owner) -> None:
+    def write(self, path: str, owner: DirOwner) -> None:
         write_partition_metadata(path, owner.topic_id)
 
-    def ensure(self, path: str, owner: Owner) -> None:
+    def ensure(self, path: str, owner: DirOwner) -> None:
         if not os.path.exists(os.path.join(path, PARTITION_METADATA)):
             write_partition_metadata(path, owner.topic_id)
 
-    def learn(self, path: str, owner: Owner) -> None:
+    def learn(self, path: str, owner: DirOwner) -> None:
         """There is nothing to learn."""
 
-    def is_anothers(self, path: str, owner: Owner) -> bool:
+    def is_anothers(self, path: str, owner: DirOwner) -> bool:
         return names_another_topic(path, owner.topic_id)
 
 
 class ByCreation:
     """For brokers in a cluster without topic ids."""
 
-    def belongs(self, path: str, owner: Owner, *, is_new: bool) -> bool:
+    def belongs(self, path: str, owner: DirOwner, *, is_new: bool) -> bool:
         remove_partition_metadata(path)
         found = self._read(path)
         if is_other_creation(found, owner.creation):
@@ -137,15 +137,15 @@ class ByCreation:
             write_creation(path, owner.creation)
         return True
 
-    def write(self, path: str, owner: Owner) -> None:
+    def write(self, path: str, owner: DirOwner) -> None:
         if owner.creation:
             write_creation(path, owner.creation)
 
-    def ensure(self, path: str, owner: Owner) -> None:
+    def ensure(self, path: str, owner: DirOwner) -> None:
         if not os.path.exists(os.path.join(path, CREATION_NOTE)):
             self.write(path, owner)
 
-    def learn(self, path: str, owner: Owner) -> None:
+    def learn(self, path: str, owner: DirOwner) -> None:
         if self.is_anothers(path, owner) and holds_records(path):
             logger.error(
                 "%s has records of an earlier topic of that name, which was opened while ZooKeeper "
@@ -154,7 +154,7 @@ class ByCreation:
             return
         self.write(path, owner)
 
-    def is_anothers(self, path: str, owner: Owner) -> bool:
+    def is_anothers(self, path: str, owner: DirOwner) -> bool:
         try:
             return is_other_creation(read_creation(path), owner.creation)
         except (CorruptNoteError, OSError):

@@ -21,7 +21,7 @@ from kbroker.descriptors import open_file
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.dirs.log_dir import LogDir
 from kbroker.storage.dirs.log_dirs import LogDirs
-from kbroker.storage.dirs.ownership import Owner
+from kbroker.storage.dirs.ownership import DirOwner
 from kbroker.storage.files import list_directory
 from kbroker.storage.formats import LOG_SUFFIX, base_offset_of, segment_name
 
@@ -61,7 +61,7 @@ class Placement:
         """Whether the directory may get no new partitions."""
         return path in self.cordoned or ALL_CORDONED in self.cordoned
 
-    def find(self, key: TopicPartition, owner: Owner, *, is_new: bool) -> LogDir | None:
+    def find(self, key: TopicPartition, owner: DirOwner, *, is_new: bool) -> LogDir | None:
         """The directory that has the partition, None if none has. Raises OSError.
 
         What belongs to an older topic of the same name, which was deleted while its directory was

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from kbroker.errors import ShortageError
-from kbroker.storage.dirs.ownership import Owner
+from kbroker.storage.dirs.ownership import DirOwner
 from kbroker.types import Offset
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class LogIdentity:
     __slots__ = ("log_dir", "owner", "partition", "path", "slot", "topic")
 
     def __init__(
-        self, topic: str, owner: Owner, partition: int, slot: int, log_dir: str, path: str
+        self, topic: str, owner: DirOwner, partition: int, slot: int, log_dir: str, path: str
     ) -> None:
         self.topic = topic
         self.owner = owner

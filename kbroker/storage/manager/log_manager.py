@@ -24,7 +24,7 @@ from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.dirs.deletions import DelayedDeletions
 from kbroker.storage.dirs.log_dir import CHECKPOINTS, LogDir, scan_deleted
 from kbroker.storage.dirs.log_dirs import FAILED_ELSEWHERE, LogDirs
-from kbroker.storage.dirs.ownership import Owner
+from kbroker.storage.dirs.ownership import DirOwner
 from kbroker.storage.dirs.placement import Placement
 from kbroker.storage.dirs.suspects import Suspects
 from kbroker.storage.files import blames_disk, disk_bytes, is_of_partition
@@ -282,7 +282,7 @@ class LogManager:
         if keys and self.dirs.all_online:
             self._note_lost(lambda: set(keys) - self.dirs.held(keys))
 
-    def note_replaced(self, owners: Mapping[TopicPartition, Owner]) -> None:
+    def note_replaced(self, owners: Mapping[TopicPartition, DirOwner]) -> None:
         """As ``note_lost``: those of which there are only logs of earlier topics of that name."""
         if owners and self.dirs.all_online:
             self._note_lost(

@@ -22,7 +22,7 @@ from kbroker._ext.shared.partition_table import LEADER
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.dirs.creation_note import NO_CREATION
 from kbroker.storage.dirs.log_dir import LogDir
-from kbroker.storage.dirs.ownership import Owner
+from kbroker.storage.dirs.ownership import DirOwner
 from kbroker.storage.log.log_host import LogIdentity
 from kbroker.storage.repair.recovery import LoadedLog, LoadOptions, load_log
 from kbroker.storage.topic_settings import TopicConfig
@@ -57,8 +57,8 @@ class OpenRequest(NamedTuple):
         return self.topic, self.partition
 
     @property
-    def owner(self) -> Owner:
-        return Owner(self.topic_id, self.creation)
+    def owner(self) -> DirOwner:
+        return DirOwner(self.topic_id, self.creation)
 
     @property
     def leads_in(self) -> int | None:

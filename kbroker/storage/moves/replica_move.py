@@ -43,8 +43,8 @@ from kbroker.storage.formats import (
     segment_name,
 )
 from kbroker.storage.moves.segment_copy import (
+    CopyPart,
     FutureFiles,
-    Part,
     SegmentCopy,
     SourceError,
     copy_parts,
@@ -150,13 +150,13 @@ class ReplicaMove:
     def _copy_job(
         self, missing: list[tuple[SegmentCopy, bool]], bytes_max: int
     ) -> Callable[[], int]:
-        parts: list[Part] = []
+        parts: list[CopyPart] = []
         try:
             for copy, is_sealed in missing:
                 size = copy.segment.size
                 end = min(size, copy.done + bytes_max)
                 bytes_max -= end - copy.done
-                parts.append(Part(copy, end, is_sealed))
+                parts.append(CopyPart(copy, end, is_sealed))
                 if end < size or bytes_max == 0 or len(parts) == SLICE_SEGMENTS:
                     break
         except (ShortageError, SourceError):

@@ -148,7 +148,7 @@ class SegmentCopy:
         return int(scan.end_position)
 
 
-class Part:
+class CopyPart:
     """The bytes of one segment that a job copies, up to ``end``; opens the segment."""
 
     __slots__ = ("_checked", "copy", "end", "end_offset", "is_sealed", "size", "source", "start")
@@ -192,7 +192,7 @@ class Part:
         os.close(self.source)
 
 
-def copy_parts(files: FutureFiles, parts: Sequence[Part]) -> int:
+def copy_parts(files: FutureFiles, parts: Sequence[CopyPart]) -> int:
     """Copy and sync; the bytes that were read. Closes the parts. Raises OSError, SourceError."""
     try:
         for part in parts:

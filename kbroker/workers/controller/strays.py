@@ -38,7 +38,7 @@ from kbroker.storage.dirs.log_dir import (
     scan_futures,
     scan_partitions,
 )
-from kbroker.storage.dirs.ownership import ByCreation, Owner
+from kbroker.storage.dirs.ownership import ByCreation, DirOwner
 from kbroker.storage.formats import SUSPECT_PARTITIONS
 
 logger = logging.getLogger(__name__)
@@ -171,7 +171,7 @@ def _outlived(holdings: Holdings, creations: Mapping[str, bytes]) -> set[TopicPa
     return {
         key
         for key, path in holdings.replicas.items()
-        if ownership.is_anothers(path, Owner(NO_TOPIC_ID, creations.get(key[0], NO_CREATION)))
+        if ownership.is_anothers(path, DirOwner(NO_TOPIC_ID, creations.get(key[0], NO_CREATION)))
     }
 
 

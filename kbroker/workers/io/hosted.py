@@ -24,7 +24,7 @@ from kbroker.errors import ErrorCode, StorageError
 from kbroker.ipc.pending import Pending, run
 from kbroker.replication.partition import Change, Partition, Role
 from kbroker.storage.checkpoint import TopicPartition
-from kbroker.storage.dirs.ownership import Owner
+from kbroker.storage.dirs.ownership import DirOwner
 from kbroker.storage.manager.recovery_threads import OpenRequest
 from kbroker.workers.base import raise_failure
 from kbroker.workers.descriptor_limit import DescriptorLimit
@@ -395,7 +395,7 @@ class HostedPartitions:
             run(self._open_rest()).then(raise_failure)
         return opening
 
-    def _counted_in_sync(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, Owner]:
+    def _counted_in_sync(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, DirOwner]:
         """Those of the replicas that must have a log: if they have none, it is lost."""
         found = {}
         for name, number in keys:
@@ -403,7 +403,7 @@ class HostedPartitions:
             image = topic.partitions[number]
             is_in_sync = len(image.replicas) > 1 and self._broker_id in image.isr
             if is_in_sync and not image.is_new:
-                found[name, number] = Owner(topic.topic_id, topic.creation)
+                found[name, number] = DirOwner(topic.topic_id, topic.creation)
         return found
 
     async def _open_rest(self) -> None:

@@ -12,7 +12,7 @@ from support.message_sets import OldMessage, wrapper_bytes
 
 from kbroker.cli.log import main
 from kbroker.coordinator.records import offsets_topic, transaction_topic
-from kbroker.logtool.output import Progress
+from kbroker.logtool.output import ScanProgress
 from kbroker.record.builder import BatchBuilder
 from kbroker.record.compression import GZIP, LZ4, compress
 from kbroker.storage.formats import segment_name
@@ -303,7 +303,7 @@ class Screen:
 def test_progress_is_shown_on_a_terminal_or_when_asked_for(is_terminal, enabled, shown):
     times = iter(range(100))
     screen = Screen(is_terminal)
-    progress = Progress(enabled, screen, lambda: next(times))
+    progress = ScanProgress(enabled, screen, lambda: next(times))
     progress.start(4 << 26)
 
     advance = progress.walker("a.log", 3 << 26)

@@ -14,7 +14,7 @@ from kbroker.spark.audit.report import summed
 from kbroker.spark.direct import InlineRunner
 from kbroker.spark.load.commits import LoadError
 from kbroker.spark.load.database import Database
-from kbroker.spark.load.engine import Load, Settings
+from kbroker.spark.load.engine import Load, LoadSettings
 
 pytestmark = pytest.mark.unit
 
@@ -24,7 +24,7 @@ BUCKET = 600_000
 def load(root: Path, source: MadeUp, name: str = "test", table: str = "rows") -> Load:
     destination = Database(url(root), table, name)
     destination.prepare()
-    job = Load(source, destination, InlineRunner(), Settings(load=name, commit_bytes=256 * 100))
+    job = Load(source, destination, InlineRunner(), LoadSettings(load=name, commit_bytes=256 * 100))
     job.catch_up()
     return job
 

@@ -31,7 +31,7 @@ from kbroker.spark.load.cli import main
 from kbroker.spark.load.commits import Gap, LoadError
 from kbroker.spark.load.database import Database
 from kbroker.spark.load.directory import Directory
-from kbroker.spark.load.engine import Load, Settings
+from kbroker.spark.load.engine import Load, LoadSettings
 from kbroker.spark.load.footers import recover
 from kbroker.spark.load.log import CHECKPOINT_EVERY
 from kbroker.spark.load.maintenance import compact, verify
@@ -367,7 +367,9 @@ def test_range_whose_beginning_is_gone_can_be_loaded_again_from_what_there_was(
 ) -> None:
     load(Deletes({"a": [(200, 900)]}), Directory(tmp_path), allow_loss=True)
 
-    job = Load(MadeUp({"a": [(350, 900)]}), Directory(tmp_path), InlineRunner(), Settings("test"))
+    job = Load(
+        MadeUp({"a": [(350, 900)]}), Directory(tmp_path), InlineRunner(), LoadSettings("test")
+    )
     made = job.rewind({("a", 0): 400})
 
     assert made is not None and made.rows == 550

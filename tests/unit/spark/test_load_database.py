@@ -18,7 +18,7 @@ from kbroker.spark.load.commits import TIME_MS_MAX, LoadError, LostRaceError
 from kbroker.spark.load.database import Database
 from kbroker.spark.load.decode import JsonDecoder
 from kbroker.spark.load.destination import names_database
-from kbroker.spark.load.engine import Load, Settings
+from kbroker.spark.load.engine import Load, LoadSettings
 from kbroker.spark.plan import OffsetRange
 
 pytestmark = pytest.mark.unit
@@ -59,7 +59,7 @@ def test_rewind_replaces_rows_in_the_transaction_of_the_new_ones(tmp_path: Path)
     load(source, at(tmp_path), records_max=100)
     load(source, at(tmp_path))
 
-    Load(source, at(tmp_path), InlineRunner(), Settings(load="test")).rewind({("a", 0): 150})
+    Load(source, at(tmp_path), InlineRunner(), LoadSettings(load="test")).rewind({("a", 0): 150})
 
     assert ask(tmp_path, 'SELECT count(*), count(DISTINCT "offset") FROM rows') == [(300, 300)]
 
@@ -76,7 +76,7 @@ def test_run_that_another_overtook_commits_nothing(tmp_path: Path) -> None:
             return answers
 
     with pytest.raises(LostRaceError):
-        Load(source, slow, Overtaken(), Settings(load="test")).catch_up()
+        Load(source, slow, Overtaken(), LoadSettings(load="test")).catch_up()
 
     assert ask(tmp_path, "SELECT count(*) FROM rows") == [(300,)]
 
@@ -94,7 +94,7 @@ def test_records_that_cannot_be_decoded_go_to_the_error_table(tmp_path: Path) ->
     destination.prepare()
     decoder = JsonDecoder(pa.schema([("id", pa.int64())]))
 
-    Load(source, destination, InlineRunner(), Settings(load="test"), decoder=decoder).catch_up()
+    Load(source, destination, InlineRunner(), LoadSettings(load="test"), decoder=decoder).catch_up()
 
     assert ask(tmp_path, 'SELECT "offset", value FROM rows_errors') == [(7, b"?")]
     assert ask(tmp_path, 'SELECT value FROM rows WHERE "offset" = 3') == [(b'{"id": 3}',)]
@@ -105,7 +105,7 @@ def test_rewind_over_records_that_cannot_be_decoded_replaces_their_errors(tmp_pa
     destination = at(tmp_path)
     destination.prepare()
     decoder = JsonDecoder(pa.schema([("id", pa.int64())]))
-    job = Load(source, destination, InlineRunner(), Settings(load="test"), decoder=decoder)
+    job = Load(source, destination, InlineRunner(), LoadSettings(load="test"), decoder=decoder)
     job.catch_up()
 
     assert job.rewind({("a", 0): 0}) is not None
@@ -161,7 +161,7 @@ def test_table_may_have_a_word_of_sql_as_its_name(tmp_path: Path, table: str) ->
     destination = Database(url, table, "test")
     destination.prepare()
     decoder = JsonDecoder(pa.schema([("id", pa.int64())]))
-    job = Load(source, destination, InlineRunner(), Settings(load="test"), decoder=decoder)
+    job = Load(source, destination, InlineRunner(), LoadSettings(load="test"), decoder=decoder)
     job.catch_up()
     job.rewind({("a", 0): 5})
 

@@ -18,7 +18,7 @@ from kbroker.spark.load import decode
 from kbroker.spark.load.commits import LoadError
 from kbroker.spark.load.decode import JsonDecoder
 from kbroker.spark.load.directory import Directory
-from kbroker.spark.load.engine import Load, Settings
+from kbroker.spark.load.engine import Load, LoadSettings
 from kbroker.spark.load.fields import schema_of
 from kbroker.spark.load.footers import recover
 from kbroker.spark.load.layout import PartitionBy
@@ -121,7 +121,7 @@ def bad_load(root: Path, sink: str = "dir", *, fail_on_error: bool = False) -> L
     source = MadeUp({"t": [(0, 1000)]}, {("t", 0): {5: b"{", 700: b"[]"}})
     destination = destination_of(str(root), sink)
     destination.prepare()
-    settings = Settings(load="test", fail_on_error=fail_on_error)
+    settings = LoadSettings(load="test", fail_on_error=fail_on_error)
     return Load(source, destination, InlineRunner(), settings, decoder=DECODER)
 
 
@@ -138,7 +138,7 @@ def test_load_keeps_bad_records_in_the_error_file_and_counts_them(tmp_path: Path
 def load_as(destination: Directory, end: int, decoder: JsonDecoder | None) -> None:
     destination.prepare()
     source = MadeUp({"t": [(0, end)]})
-    Load(source, destination, InlineRunner(), Settings(load="test"), decoder=decoder).catch_up()
+    Load(source, destination, InlineRunner(), LoadSettings(load="test"), decoder=decoder).catch_up()
 
 
 @pytest.mark.parametrize("text", ["id long, ID string", "s struct<a: int, A: int>"])
@@ -222,7 +222,7 @@ def test_log_recreated_has_the_error_files_that_are_left(tmp_path: Path) -> None
     source = MadeUp({"t": [(0, 10), (0, 10)]}, bad, {"t": "id"})
     destination = Directory(tmp_path)
     destination.prepare()
-    job = Load(source, destination, InlineRunner(), Settings(load="test"), decoder=DECODER)
+    job = Load(source, destination, InlineRunner(), LoadSettings(load="test"), decoder=DECODER)
     job.catch_up()
     before = destination.log.state()
     shutil.rmtree(tmp_path / "_kbroker/commits")
@@ -259,7 +259,7 @@ def test_rewind_over_bad_values_alone_replaces_their_file(tmp_path: Path) -> Non
     source = MadeUp({"t": [(0, 10)]}, {("t", 0): dict.fromkeys(range(10), b"{")})
     destination = Directory(tmp_path)
     destination.prepare()
-    job = Load(source, destination, InlineRunner(), Settings(load="test"), decoder=DECODER)
+    job = Load(source, destination, InlineRunner(), LoadSettings(load="test"), decoder=DECODER)
     job.catch_up()
 
     made = job.rewind({("t", 0): 7})

@@ -16,7 +16,7 @@ from kbroker.spark.load import points
 from kbroker.spark.load.cli import main
 from kbroker.spark.load.commits import LoadError
 from kbroker.spark.load.directory import Directory
-from kbroker.spark.load.engine import Load, Settings
+from kbroker.spark.load.engine import Load, LoadSettings
 from kbroker.spark.load.footers import recover
 from kbroker.spark.load.maintenance import compact, verify
 from kbroker.spark.load.writer import FileOptions
@@ -58,7 +58,7 @@ def test_rewind_replaces_files_in_one_version(tmp_path: Path) -> None:
     source = MadeUp.of({"a": [300]})
     load(source, Delta(tmp_path))
 
-    Load(source, Delta(tmp_path), InlineRunner(), Settings(load="test")).rewind({("a", 0): 10})
+    Load(source, Delta(tmp_path), InlineRunner(), LoadSettings(load="test")).rewind({("a", 0): 10})
 
     assert places(tmp_path) == expected(source)
 
@@ -105,7 +105,7 @@ def test_files_that_another_writer_has_rewritten_are_not_replaced(
         table.delete('"offset" % 7 = 3')
     left = places(tmp_path)
 
-    job = Load(source, Delta(tmp_path), InlineRunner(), Settings(load="test"))
+    job = Load(source, Delta(tmp_path), InlineRunner(), LoadSettings(load="test"))
     with pytest.raises(LoadError, match=r"cannot be replaced.*another writer has rewritten"):
         job.rewind({("a", 0): 10})
     compact(Delta(tmp_path), "test", InlineRunner(), file_bytes=1 << 30)
@@ -125,7 +125,7 @@ def test_table_that_takes_only_additions_is_asked_for_no_other(tmp_path: Path) -
     table.alter.set_table_properties({"delta.appendOnly": "true"})
 
     source = MadeUp.of({"a": [700]})
-    job = Load(source, Delta(tmp_path), InlineRunner(), Settings(load="test"))
+    job = Load(source, Delta(tmp_path), InlineRunner(), LoadSettings(load="test"))
     with pytest.raises(LoadError, match="is append-only"):
         job.rewind({("a", 0): 10})
     with pytest.raises(LoadError, match="is append-only"):
@@ -174,7 +174,7 @@ def test_expire_of_a_load_without_a_row_has_no_table_to_clean(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     destination = Delta(tmp_path)
-    job = Load(MadeUp.of({"a": [0]}), destination, InlineRunner(), Settings(load="test"))
+    job = Load(MadeUp.of({"a": [0]}), destination, InlineRunner(), LoadSettings(load="test"))
     destination.prepare()
     job.fence(None)
 
@@ -187,7 +187,7 @@ def test_table_whose_log_was_recreated_takes_new_commits(tmp_path: Path) -> None
     for end in (300, 500, 700):
         load(MadeUp.of({"a": [end]}), Delta(tmp_path))
     source = MadeUp.of({"a": [700]})
-    Load(source, Delta(tmp_path), InlineRunner(), Settings(load="test")).rewind({("a", 0): 600})
+    Load(source, Delta(tmp_path), InlineRunner(), LoadSettings(load="test")).rewind({("a", 0): 600})
     shutil.rmtree(tmp_path / "_kbroker")
 
     recover(Delta(tmp_path), "test")

@@ -19,9 +19,17 @@ from kbroker.client.errors import RejectedError
 from kbroker.spark.direct import InlineRunner
 from kbroker.spark.load import directory
 from kbroker.spark.load import log as commit_log
-from kbroker.spark.load.commits import LOAD, OPEN, RELOAD, Ends, LoadError, LostRaceError, State
+from kbroker.spark.load.commits import (
+    LOAD,
+    OPEN,
+    RELOAD,
+    CommitState,
+    Ends,
+    LoadError,
+    LostRaceError,
+)
 from kbroker.spark.load.directory import BusyError, Directory
-from kbroker.spark.load.engine import Load, Settings, Step
+from kbroker.spark.load.engine import Load, LoadSettings, Step
 from kbroker.spark.load.footers import recover
 from kbroker.spark.load.maintenance import compact, verify
 from kbroker.spark.load.positions import DataLossError
@@ -68,7 +76,7 @@ def test_limits_hold_for_all_that_a_run_does(tmp_path: Path) -> None:
     """Also in follow mode: it catches up again and again."""
     destination = Directory(tmp_path)
     destination.prepare()
-    settings = Settings(load="test", records_max=150)
+    settings = LoadSettings(load="test", records_max=150)
     job = Load(MadeUp.of({"a": [100]}), destination, InlineRunner(), settings)
     job.catch_up()
     assert not job.is_over
@@ -86,7 +94,7 @@ def test_time_of_a_run_is_by_a_clock_that_nobody_sets(tmp_path: Path) -> None:
     seconds = [5.0]
     destination = Directory(tmp_path)
     destination.prepare()
-    settings = Settings(load="test", seconds_max=60)
+    settings = LoadSettings(load="test", seconds_max=60)
     source = MadeUp.of({"a": [10]})
     job = Load(source, destination, InlineRunner(), settings, clock=lambda: seconds[0])
 
@@ -145,7 +153,7 @@ def test_refused_offsets_of_a_group_are_told_and_the_run_continues(tmp_path: Pat
     steps: list[Step] = []
     destination = Directory(tmp_path)
     destination.prepare()
-    settings = Settings(load="test", group="g", commit_bytes=256 * 10)
+    settings = LoadSettings(load="test", group="g", commit_bytes=256 * 10)
     source = Refusing.of({"a": [20]})
     job = Load(source, destination, InlineRunner(), settings, report=steps.append)
 
@@ -279,7 +287,7 @@ def test_skipped_offsets_are_counted_in_the_log_also_once_commits_have_expired(
     assert log.state().skipped == found
     text = json.loads(log.state().to_json())
     del text["skipped"]
-    assert State.from_json(json.dumps(text)).skipped == {}, "a sum that was written before"
+    assert CommitState.from_json(json.dumps(text)).skipped == {}, "a sum that was written before"
 
 
 def test_rewind_replaces_whole_files_from_the_offset_on(tmp_path: Path) -> None:
@@ -288,7 +296,7 @@ def test_rewind_replaces_whole_files_from_the_offset_on(tmp_path: Path) -> None:
     load(source, Directory(tmp_path))
     before = {path.name for path in tmp_path.glob("data/**/*.parquet")}
 
-    job = Load(source, Directory(tmp_path), InlineRunner(), Settings(load="test"))
+    job = Load(source, Directory(tmp_path), InlineRunner(), LoadSettings(load="test"))
     made = job.rewind({("a", 0): 250})
 
     after = {path.name for path in tmp_path.glob("data/**/*.parquet")}
@@ -306,7 +314,7 @@ def test_rewind_to_what_the_broker_has_lost_keeps_what_is_loaded(
     """Even with allow_loss: that is for records that exist nowhere any more."""
     load(MadeUp.of({"a": [400]}), Directory(tmp_path))
     source = MadeUp({"a": [log]})
-    settings = Settings(load="test", allow_loss=True)
+    settings = LoadSettings(load="test", allow_loss=True)
     job = Load(source, Directory(tmp_path), InlineRunner(), settings)
 
     with pytest.raises(DataLossError, match=f"0 to 400, but the broker has {log[0]} to {log[1]}"):
@@ -329,7 +337,7 @@ def test_rewind_to_before_all_that_was_ever_loaded_begins_with_what_there_is(
     source = MadeUp({"a": [(150, 300)]})
     load(source, Directory(tmp_path))
 
-    job = Load(source, Directory(tmp_path), InlineRunner(), Settings(load="test"))
+    job = Load(source, Directory(tmp_path), InlineRunner(), LoadSettings(load="test"))
     made = job.rewind({("a", 0): 0})
 
     assert made is not None and made.kind == RELOAD and made.rows == 150
@@ -357,7 +365,7 @@ def test_topic_recreated_without_a_partition_that_is_loaded_is_refused(tmp_path:
         DataLossError, match="a partition 1: loaded up to offset 30, then the topic"
     ):
         load(made, Directory(tmp_path))
-    settings = Settings(load="test", allow_loss=True)
+    settings = LoadSettings(load="test", allow_loss=True)
     Load(made, Directory(tmp_path), InlineRunner(), settings, report=steps.append).catch_up()
 
     assert [one.lost[0].partition(":")[0] for one in steps] == ["a partition 1"]
@@ -398,7 +406,7 @@ def test_topic_recreated_is_loaded_beside_the_old_one_where_loss_is_allowed(
 
 def test_rewind_of_a_topic_recreated_replaces_nothing_of_the_old_one(tmp_path: Path) -> None:
     load(OLD, Directory(tmp_path))
-    settings = Settings(load="test", allow_loss=True)
+    settings = LoadSettings(load="test", allow_loss=True)
     job = Load(NEW, Directory(tmp_path), InlineRunner(), settings)
     with pytest.raises(DataLossError, match="the topic has been deleted and recreated"):
         job.rewind({("a", 0): 0})
@@ -452,7 +460,7 @@ def test_run_that_another_overtook_commits_nothing(
             return answers
 
     with pytest.raises(LostRaceError):
-        Load(source, slow, Overtaken(), Settings(load="test")).catch_up()
+        Load(source, slow, Overtaken(), LoadSettings(load="test")).catch_up()
 
     assert [one.kind for one in Directory(tmp_path).log.after(0)] == [OPEN, LOAD]
     assert rows_in(tmp_path) == expected(source)

@@ -18,7 +18,7 @@ from kbroker.spark.direct import InlineRunner
 from kbroker.spark.load import decode, fields
 from kbroker.spark.load.cli import main
 from kbroker.spark.load.commits import LoadError
-from kbroker.spark.load.engine import Load, Settings
+from kbroker.spark.load.engine import Load, LoadSettings
 from kbroker.spark.load.footers import recover
 from kbroker.spark.load.maintenance import compact, verify
 from kbroker.spark.load.writer import FileOptions
@@ -109,7 +109,7 @@ def test_values_of_json_are_read_by_their_fields(tmp_path: Path) -> None:
     destination.prepare()
     decoder = decode.JsonDecoder(fields.schema_of("id long, name string, more array<int>"))
     source = Headers.of({"a": [30]})
-    Load(source, destination, InlineRunner(), Settings("test"), decoder=decoder).catch_up()
+    Load(source, destination, InlineRunner(), LoadSettings("test"), decoder=decoder).catch_up()
 
     rows = FolderCatalog(tmp_path).load_table().scan(row_filter="offset = 7").to_arrow().to_pylist()
 
@@ -143,7 +143,9 @@ def test_rewind_replaces_files_in_one_version(tmp_path: Path) -> None:
     load(source, Iceberg(tmp_path))
     before = versions(tmp_path)
 
-    Load(source, Iceberg(tmp_path), InlineRunner(), Settings(load="test")).rewind({("a", 0): 10})
+    Load(source, Iceberg(tmp_path), InlineRunner(), LoadSettings(load="test")).rewind(
+        {("a", 0): 10}
+    )
 
     assert places(tmp_path) == expected(source)
     assert versions(tmp_path) == before + 1
@@ -223,7 +225,7 @@ def test_files_that_another_writer_has_rewritten_are_not_replaced(
     table.delete("offset = 7" if does == "overwrites" else "offset < 50")
     left = places(tmp_path)
 
-    job = Load(source, Iceberg(tmp_path), InlineRunner(), Settings(load="test"))
+    job = Load(source, Iceberg(tmp_path), InlineRunner(), LoadSettings(load="test"))
     with pytest.raises(LoadError, match=r"cannot be replaced.*another writer has rewritten"):
         job.rewind({("a", 0): 10})
     found = list(verify(Iceberg(tmp_path)))

@@ -23,7 +23,7 @@ from kbroker.spark.load.commits import (
     LostRaceError,
 )
 from kbroker.spark.load.directory import Directory
-from kbroker.spark.load.engine import Load, Settings
+from kbroker.spark.load.engine import Load, LoadSettings
 from kbroker.spark.load.footers import recover
 from kbroker.spark.load.log import CHECKPOINT_EVERY, CommitLog, DirectoryStore
 from kbroker.spark.load.maintenance import compact, verify
@@ -81,7 +81,7 @@ def test_verify_beside_a_run_finds_nothing(tmp_path: Path, does: str) -> None:
             return super().out_of_place(files)
 
     def act() -> None:
-        job = Load(SOURCE, Directory(tmp_path), InlineRunner(), Settings(load="test"))
+        job = Load(SOURCE, Directory(tmp_path), InlineRunner(), LoadSettings(load="test"))
         if does == "load":
             load(MadeUp.of({"a": [2500, 40]}), Directory(tmp_path))
         elif does == "rewind":
@@ -198,7 +198,7 @@ def test_rewind_into_a_compacted_file_begins_where_that_begins(tmp_path: Path) -
     destination = loaded(tmp_path)
     compact(destination, "test", InlineRunner(), file_bytes=1 << 30)
 
-    job = Load(SOURCE, destination, InlineRunner(), Settings(load="test"))
+    job = Load(SOURCE, destination, InlineRunner(), LoadSettings(load="test"))
     made = job.rewind({("a", 0): 1900})
 
     assert made is not None
@@ -209,7 +209,7 @@ def test_rewind_into_a_compacted_file_begins_where_that_begins(tmp_path: Path) -
 @pytest.mark.parametrize("compacted", [False, True])
 def test_recover_makes_the_log_from_the_files_alone(tmp_path: Path, compacted: bool) -> None:
     destination = loaded(tmp_path)
-    Load(SOURCE, destination, InlineRunner(), Settings(load="test")).rewind({("a", 0): 900})
+    Load(SOURCE, destination, InlineRunner(), LoadSettings(load="test")).rewind({("a", 0): 900})
     if compacted:
         compact(destination, "test", InlineRunner(), file_bytes=40_000)
         compact(destination, "test", InlineRunner(), file_bytes=1 << 30)

@@ -6,7 +6,7 @@ import pytest
 
 from kbroker.client.batches.offsets import Committed
 from kbroker.spark.mirror import places
-from kbroker.spark.mirror.places import Kept, kept, metadata_of, place_of
+from kbroker.spark.mirror.places import KeptOffset, kept, metadata_of, place_of
 
 pytestmark = pytest.mark.unit
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.unit
 def test_metadata_tells_the_topic_and_the_time_also_that_of_older_mirrors(
     metadata: str, topic_id: str, at_ms: int
 ) -> None:
-    assert kept(Committed(7, metadata, -1)) == Kept(7, topic_id, at_ms)
+    assert kept(Committed(7, metadata, -1)) == KeptOffset(7, topic_id, at_ms)
 
 
 @pytest.mark.parametrize("topic_id", ["", "x_y-Z"])
@@ -38,7 +38,7 @@ def test_metadata_is_read_back_and_older_mirrors_find_the_topic_in_it(
 
     about = metadata_of("a:1", topic_id)
 
-    assert kept(Committed(7, about, -1)) == Kept(7, topic_id, 5)
+    assert kept(Committed(7, about, -1)) == KeptOffset(7, topic_id, 5)
     assert about.partition(" topic=")[2] == topic_id
 
 

@@ -28,7 +28,7 @@ def refusal(streaming=False, *, base=READ, **given):
 def test_batch_defaults_are_the_connectors():
     got = read()
 
-    assert (got.bootstrap, got.subscription) == ("a:1,b:2", v.Subscription(topics=("t",)))
+    assert (got.bootstrap, got.subscription) == ("a:1,b:2", v.TopicSubscription(topics=("t",)))
     assert (got.starting.kind, got.ending.kind) == (v.LimitKind.EARLIEST, v.LimitKind.LATEST)
     assert got.fail_on_data_loss and not got.include_headers and not got.read_committed
     assert (got.min_partitions, got.max_records_per_partition) == (None, None)
@@ -71,9 +71,9 @@ def test_names_are_case_insensitive():
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"subscribe": " a, b ,,a"}, v.Subscription(topics=("a", "b"))),
-        ({"subscribePattern": " a.* "}, v.Subscription(pattern="a.*")),
-        ({"assign": '{"a":[1,0]}'}, v.Subscription(partitions=(("a", 1), ("a", 0)))),
+        ({"subscribe": " a, b ,,a"}, v.TopicSubscription(topics=("a", "b"))),
+        ({"subscribePattern": " a.* "}, v.TopicSubscription(pattern="a.*")),
+        ({"assign": '{"a":[1,0]}'}, v.TopicSubscription(partitions=(("a", 1), ("a", 0)))),
     ],
 )
 def test_subscription_takes_one_of_three(given, expected):

@@ -8,7 +8,7 @@ pytest.importorskip("pyspark")
 
 from kbroker.spark import install_kafka_alias, reading, sink, source
 from kbroker.spark import pool as pool_module
-from kbroker.spark.exactly_once import Attempt
+from kbroker.spark.exactly_once import WriteAttempt
 from kbroker.spark.options.option_values import OptionError
 from kbroker.spark.options.options import parse_read, parse_write
 from kbroker.spark.pool import ClusterPool, PoolLimits, borrowed
@@ -125,7 +125,7 @@ def test_reader_and_writer_pass_their_limits_on(monkeypatch):
     monkeypatch.setattr(sink, "prepare_worker", lambda: None)
     read = parse_read(given, streaming=False)
     columns = ROW.fieldNames()
-    attempt = Attempt("w", 0, "first")
+    attempt = WriteAttempt("w", 0, "first")
     for use in (
         source.BatchReader(read, ROW).partitions,
         lambda: next(reading.read_ranges(read, [], source.arrow_schema(ROW), {})),

@@ -24,7 +24,7 @@ from kbroker.spark.options.options import parse_read
 from kbroker.spark.plan import FETCH_BYTES_MAX, FETCH_BYTES_MIN, OffsetRange, fetch_bytes
 from kbroker.spark.prefetch import PREFETCH_BYTES_MAX, PREFETCH_RANGES_MAX, Prefetch, holding
 from kbroker.spark.source import RangePartition
-from kbroker.spark.stream import Progress, StreamReader
+from kbroker.spark.stream import StreamProgress, StreamReader
 
 pytestmark = pytest.mark.unit
 
@@ -196,7 +196,7 @@ def reader(source):
     """A stream reader of one topic with two partitions, as in Spark's runner."""
     given = options(startingOffsets="earliest")
     made = StreamReader(given, OFFSETS)
-    made._progress = Progress(FakeLogs(t=[(0, 100), (0, 100)]), given)
+    made._progress = StreamProgress(FakeLogs(t=[(0, 100), (0, 100)]), given)
     return made
 
 

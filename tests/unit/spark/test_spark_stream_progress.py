@@ -15,7 +15,7 @@ from kbroker.spark.offsets import DataLossError
 from kbroker.spark.options.option_values import OptionError
 from kbroker.spark.options.options import parse_read
 from kbroker.spark.source import ROW
-from kbroker.spark.stream import Progress, StreamReader
+from kbroker.spark.stream import StreamProgress, StreamReader
 from kbroker.uuids import uuid_text
 
 pytestmark = pytest.mark.unit
@@ -31,7 +31,7 @@ def options(**given):
 
 
 def progress(logs, **given):
-    return Progress(logs, options(**given))
+    return StreamProgress(logs, options(**given))
 
 
 def planned(made, starts, ends):

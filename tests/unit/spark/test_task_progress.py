@@ -10,7 +10,7 @@ from support.load_source import MadeUp
 
 from kbroker.spark.direct import InlineRunner
 from kbroker.spark.load.directory import Directory
-from kbroker.spark.load.engine import Load, Settings
+from kbroker.spark.load.engine import Load, LoadSettings
 from kbroker.spark.load.progress import TaskLine, on_terminal
 
 pytestmark = pytest.mark.unit
@@ -55,7 +55,7 @@ def test_tasks_of_a_load_are_counted_and_the_line_is_gone_before_the_commit_is_t
     destination = Directory(tmp_path)
     destination.prepare()
     source = MadeUp.of({"a": [500, 500, 500]})
-    settings = Settings(load="test", by_partition=True)
+    settings = LoadSettings(load="test", by_partition=True)
 
     Load(source, destination, runner, settings, report=calls.append).catch_up()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.storage.dirs.log_dir import LogDir
-from kbroker.storage.dirs.ownership import Owner
+from kbroker.storage.dirs.ownership import DirOwner
 from kbroker.storage.dirs.partition_metadata import write_partition_metadata
 
 pytestmark = pytest.mark.unit
@@ -20,7 +20,7 @@ def test_directory_of_brokers_without_topic_ids_is_made_without_one(tmp_path: Pa
     """A later Kafka 2.8 would assign the partition to another topic."""
     log_dir = LogDir(0, str(tmp_path), keeps_topic_ids=False)
 
-    log_dir.create(KEY, Owner(ID))
+    log_dir.create(KEY, DirOwner(ID))
 
     assert list((tmp_path / "t-0").iterdir()) == []
 
@@ -33,16 +33,16 @@ def test_topic_id_of_an_earlier_time_is_removed_and_the_log_stays(
     write_partition_metadata(str(tmp_path / "t-0"), OTHER)
     log_dir = LogDir(0, str(tmp_path), keeps_topic_ids=False)
 
-    assert not log_dir.ownership.is_anothers(str(tmp_path / "t-0"), Owner(ID))
-    assert log_dir.belongs(KEY, Owner(ID), is_new=is_new)
+    assert not log_dir.ownership.is_anothers(str(tmp_path / "t-0"), DirOwner(ID))
+    assert log_dir.belongs(KEY, DirOwner(ID), is_new=is_new)
 
     assert list((tmp_path / "t-0").iterdir()) == []
 
 
 def test_topic_id_is_kept_where_topics_have_one(tmp_path: Path) -> None:
     log_dir = LogDir(0, str(tmp_path))
-    log_dir.create(KEY, Owner(ID))
+    log_dir.create(KEY, DirOwner(ID))
 
-    assert not log_dir.ownership.is_anothers(str(tmp_path / "t-0"), Owner(ID))
-    assert log_dir.ownership.is_anothers(str(tmp_path / "t-0"), Owner(OTHER))
-    assert not log_dir.belongs(KEY, Owner(OTHER), is_new=True)
+    assert not log_dir.ownership.is_anothers(str(tmp_path / "t-0"), DirOwner(ID))
+    assert log_dir.ownership.is_anothers(str(tmp_path / "t-0"), DirOwner(OTHER))
+    assert not log_dir.belongs(KEY, DirOwner(OTHER), is_new=True)

@@ -15,7 +15,7 @@ from kbroker.storage.dirs.creation_note import (
     read_creation,
     write_creation,
 )
-from kbroker.storage.dirs.ownership import ByCreation, ByTopicId, Owner
+from kbroker.storage.dirs.ownership import ByCreation, ByTopicId, DirOwner
 from kbroker.storage.formats import CREATION_NOTE, PARTITION_METADATA, SUSPECT_PARTITIONS
 from kbroker.storage.log.partition_log import PartitionLog
 from kbroker.storage.manager.log_manager import LogManager
@@ -37,14 +37,14 @@ def directory(tmp_path: Path, creation: bytes, records: bytes = b"records") -> s
 
 
 def belongs(path: str, creation: bytes, *, is_new: bool = False) -> bool:
-    return ByCreation().belongs(path, Owner(ID, creation), is_new=is_new)
+    return ByCreation().belongs(path, DirOwner(ID, creation), is_new=is_new)
 
 
 @pytest.mark.parametrize("is_new", [False, True])
 def test_directory_of_an_earlier_creation_is_not_its_own(tmp_path: Path, is_new: bool) -> None:
     path = directory(tmp_path, OLD)
 
-    assert ByCreation().is_anothers(path, Owner(ID, NEW))
+    assert ByCreation().is_anothers(path, DirOwner(ID, NEW))
     assert not belongs(path, NEW, is_new=is_new)
     assert read_creation(path) == OLD
 
@@ -53,7 +53,7 @@ def test_directory_of_an_earlier_creation_is_not_its_own(tmp_path: Path, is_new:
 def test_directory_of_the_same_creation_is_its_own(tmp_path: Path, is_new: bool) -> None:
     path = directory(tmp_path, NEW)
 
-    assert not ByCreation().is_anothers(path, Owner(ID, NEW))
+    assert not ByCreation().is_anothers(path, DirOwner(ID, NEW))
     assert belongs(path, NEW, is_new=is_new)
 
 
@@ -80,7 +80,7 @@ def test_note_of_another_store_says_nothing(tmp_path: Path) -> None:
     """ZooKeeper was set up again and its nodes copied: all of them are new, and no topic is."""
     path = directory(tmp_path, creation_of(OTHER_STORE, 300))
 
-    assert not ByCreation().is_anothers(path, Owner(ID, NEW))
+    assert not ByCreation().is_anothers(path, DirOwner(ID, NEW))
     assert belongs(path, NEW)
     assert read_creation(path) == NEW
 
@@ -111,7 +111,7 @@ def test_torn_note_counts_as_none(tmp_path: Path, torn: bytes) -> None:
     path = directory(tmp_path, OLD)
     (Path(path) / CREATION_NOTE).write_bytes(torn)
 
-    assert not ByCreation().is_anothers(path, Owner(ID, NEW))
+    assert not ByCreation().is_anothers(path, DirOwner(ID, NEW))
     assert belongs(path, NEW)
     assert read_creation(path) == NEW
 
@@ -120,7 +120,7 @@ def test_broker_with_topic_ids_removes_the_note_and_one_without_the_id(tmp_path:
     """Each is of no use to the other, and would contradict what is true when it comes back."""
     path = directory(tmp_path, OLD)
 
-    assert ByTopicId().belongs(path, Owner(ID), is_new=False)
+    assert ByTopicId().belongs(path, DirOwner(ID), is_new=False)
     assert not (Path(path) / CREATION_NOTE).exists()
     assert belongs(path, NEW)
     assert not (Path(path) / PARTITION_METADATA).exists()
