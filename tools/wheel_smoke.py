@@ -112,7 +112,7 @@ def serve(command: Path, data: Path) -> dict[str, float]:
 def main() -> None:
     wheels, home = Path(sys.argv[1]), Path(sys.argv[2])
     compilers = [name for name in ("cc", "gcc", "clang") if shutil.which(name)]
-    venv.create(home, with_pip=True)
+    venv.create(home, with_pip=True, symlinks=True)
     binaries = home / "bin"
     before = megabytes(home)
     begun, used = time.monotonic(), os.times()

@@ -45,7 +45,7 @@ class ServiceManager:
     def ready(self, status: str) -> None:
         """All processes serve; status: what ``systemctl status`` shows."""
         for line in self._ready_lines:
-            logger.info("%s", line)
+            logger.info("%s", line, extra={"event": "service_manager.ready-line"})
         self._tell(f"READY=1\nSTATUS={status}")
 
     def stopping(self) -> None:

