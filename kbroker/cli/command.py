@@ -104,8 +104,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def module_of(verb: str) -> ModuleType:
     """The module of a verb, imported."""
     name = verb.replace("-", "_").replace(".", "_")
-    package = "kbroker.legacy.commands" if verb == "import-0.7" else "kbroker.cli.verbs"
-    return importlib.import_module(f"{package}.{name}")
+    if verb == "import-0.7":
+        return importlib.import_module(f"kbroker.legacy.commands.{name}")
+    return importlib.import_module(f"kbroker.cli.verbs.{name}")
 
 
 def _complete(words: Sequence[str]) -> int:

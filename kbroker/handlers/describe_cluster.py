@@ -65,7 +65,7 @@ async def handle_describe_cluster(
     )
     if request.include_fenced_brokers:
         response.brokers += [_missing(ctx, broker_id) for broker_id in ctx.image.missing()]
-    if request.include_health:
+    if request.include_health and ctx.allows(AclOperation.DESCRIBE, Kind.CLUSTER, is_filter=True):
         response.health = await health_document(ctx)
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = ctx.cluster_operations()

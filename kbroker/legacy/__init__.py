@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import kbroker.record  # noqa: F401 - extensions need its codecs
+
 if TYPE_CHECKING:
     from kbroker.legacy.async_producer import AsyncProducer as AsyncProducer
     from kbroker.legacy.async_producer import ProducerSendThread as ProducerSendThread

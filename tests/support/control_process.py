@@ -10,6 +10,10 @@ from kbroker.errors import ErrorCode
 from kbroker.hosting.control_server import ControlServer
 from kbroker.ipc.calls import ControlMessage, ControlReply, IsrResult, IsrState, WantedIsr
 from kbroker.ipc.pending import Pending, run
+from kbroker.protocol import codec
+from kbroker.protocol.api import ApiKey
+from kbroker.protocol.messages.peer_status import PeerStatusRequest, PeerStatusResponse
+from kbroker.protocol.primitives import DecodeError
 from kbroker.workers.controller.controller_server import SERVED, ControllerServer
 
 
@@ -47,9 +51,20 @@ CONTROL_SERVER = ControlServer(TakesAnything(), "cluster-1", at_once)
 CONTROLLER_SERVER = ControllerServer(lambda: DUTIES, at_once, is_shared=True)
 
 
+def hears_nobody(asked: ControlMessage) -> ControlReply:
+    """The answer to PeerStatus."""
+    try:
+        codec.decode_exact(PeerStatusRequest, asked.version, asked.body)
+    except DecodeError as error:
+        return ControlReply(None, str(error))
+    return ControlReply(codec.encode(PeerStatusResponse(), asked.version), "")
+
+
 def serve_control(to: Any, api_key: int, version: int, body: str) -> ControlReply:
     """The controller process's results."""
     asked = ControlMessage(api_key, version, bytes.fromhex(body))
+    if api_key == ApiKey.PEER_STATUS:
+        return hears_nobody(asked)
     server = CONTROLLER_SERVER if api_key in SERVED else CONTROL_SERVER
     outcome = run(server.serve(to, asked))
     assert outcome.done, "a short request is decoded in one go"

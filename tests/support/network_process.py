@@ -5,6 +5,8 @@ test, and requests and responses that go through the codec.
 from __future__ import annotations
 
 import json
+import mmap
+import os
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -27,9 +29,9 @@ from kbroker.config.loader import BrokerConfig, Listener
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.dispatch import Dispatcher
 from kbroker.handlers.support.joining import Joining
-from kbroker.ipc import documents
+from kbroker.ipc import documents, log_dir_table, process_table
 from kbroker.ipc.calls import Failure, Operation, Results
-from kbroker.ipc.process_table import Address, ProcessKind
+from kbroker.ipc.process_table import Address, ProcessKind, ProcessTable
 from kbroker.ipc.rpc import Pending
 from kbroker.ipc.slices import Slices, Turn
 from kbroker.log_levels import LogLevels
@@ -224,6 +226,14 @@ class NetworkProcess:
                 (Listener("PLAINTEXT", "PLAINTEXT", "", 9092), None),
                 (Listener("OUTSIDE", "PLAINTEXT", "", 9093), None),
             ],
+            config=self.config,
+            address=self.address,
+            processes=ProcessTable(
+                mmap.mmap(-1, process_table.region_size(1 + IO_WORKERS)),
+                [self.address, *self.io_workers],
+            ),
+            parent_pid=os.getppid(),
+            failed_log_dirs=mmap.mmap(-1, log_dir_table.region_size(len(self.config.log_dirs))),
         )
         self.image = ClusterImage()
         self.image.apply(

@@ -178,7 +178,7 @@ def test_every_line_of_the_broker_goes_through_this_formatter() -> None:
     """Another handler would write client data to the log unchanged."""
     package = Path(kbroker.__file__).parent
     # Commands and libraries, not the broker's processes.
-    others = ("cli", "spark", "client", "logtool", "testing")
+    others = ("cli", "spark", "client", "legacy", "logtool", "testing")
     makers = re.compile(r"(Stream|File)Handler[(\[]|addHandler|basicConfig|lastResort")
 
     found = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -15,6 +16,9 @@ from kbroker.protocol.messages.describe_acls import DescribeAclsRequest
 from kbroker.protocol.messages.describe_cluster import DescribeClusterRequest
 from kbroker.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from kbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from kbroker.security.acl_authorizer import AclAuthorizer
+from kbroker.security.acl_index import AclIndex
+from kbroker.security.principal import ANONYMOUS
 
 pytestmark = pytest.mark.unit
 
@@ -40,6 +44,16 @@ def test_describe_cluster_in_every_version(process: NetworkProcess, version: int
 def test_describe_cluster_operations_when_asked(process: NetworkProcess) -> None:
     request = DescribeClusterRequest(include_cluster_authorized_operations=True)
     assert process.ask(request, 0).cluster_authorized_operations == 0b1_1111_1010_0000
+
+
+def test_health_is_for_those_who_may_describe_the_cluster(process: NetworkProcess) -> None:
+    """It names directories, and clients that have to wait."""
+    asked = DescribeClusterRequest(include_health=True)
+    assert json.loads(process.ask(asked, 2).health)["broker"] == 0
+    assert process.ask(DescribeClusterRequest(), 2).health == ""
+    process.follow(AclAuthorizer(AclIndex(), [], allows_if_none=False))
+    process.connection.access = process.accesses.of(ANONYMOUS, "192.0.2.9")
+    assert process.ask(asked, 2).health == ""
 
 
 @pytest.mark.parametrize(

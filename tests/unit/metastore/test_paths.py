@@ -32,7 +32,7 @@ def test_broker_document_names_the_plain_endpoint_for_old_clients():
     supported = {"group.version": 1, "transaction.version": 2}
     document = json.loads(paths.encode_broker(endpoints, "r1", 1600000000000, features=supported))
     assert document.pop("kbroker") == {
-        "version": __version__, "features": supported, "suspect": False
+        "version": __version__, "features": supported, "suspect": False, "failover": 0
     }  # fmt: skip
     assert document == {
         "version": 5, "host": "i", "port": 9092, "jmx_port": -1, "timestamp": "1600000000000",
