@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from kbroker.health.broker import (
@@ -191,7 +190,7 @@ def _of_brokers(facts: ClusterFacts) -> Iterator[Finding]:
             f"kbroker doctor -b {shlex.quote(away.address)}",
         )  # fmt: skip
     for node, finding in facts.reported:
-        yield replace(finding, scope=CLUSTER, subject=f"{finding.subject} of broker {node}")
+        yield finding._replace(scope=CLUSTER, subject=f"{finding.subject} of broker {node}")
 
 
 def _of_partitions(facts: ClusterFacts) -> Iterator[Finding]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 CRITICAL, WARNING = "critical", "warning"
 BROKER, CLUSTER = "broker", "cluster"
@@ -14,8 +13,7 @@ NOTHING: frozenset[str] = frozenset()
 _ORDER = {CRITICAL: 0, WARNING: 1}
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """One thing that is wrong.
 
     kind: a word for programs, the same in all releases. scope: BROKER or CLUSTER. subject: the

@@ -219,22 +219,7 @@ class NetworkProcess:
         self.table = PartitionTable(bytearray(region_size(SLOTS)), SLOTS)
         self.address = Address(ProcessKind.NETWORK, 0)
         self.io_workers = [Address(ProcessKind.IO_WORKER, index) for index in range(IO_WORKERS)]
-        self.context = SimpleNamespace(
-            broker_id=0,
-            cluster_id="cluster-1",
-            listeners=[
-                (Listener("PLAINTEXT", "PLAINTEXT", "", 9092), None),
-                (Listener("OUTSIDE", "PLAINTEXT", "", 9093), None),
-            ],
-            config=self.config,
-            address=self.address,
-            processes=ProcessTable(
-                mmap.mmap(-1, process_table.region_size(1 + IO_WORKERS)),
-                [self.address, *self.io_workers],
-            ),
-            parent_pid=os.getppid(),
-            failed_log_dirs=mmap.mmap(-1, log_dir_table.region_size(len(self.config.log_dirs))),
-        )
+        self.context = self._context()
         self.image = ClusterImage()
         self.image.apply(
             {
@@ -274,6 +259,25 @@ class NetworkProcess:
         self.log_levels = LogLevels("/nonexistent")
         self.times = request_times.RequestTimes(bytearray(request_times.region_size(1)), 0)
         self.dispatcher = Dispatcher(self)  # type: ignore[arg-type]
+
+    def _context(self) -> Any:
+        """Of a process of the broker."""
+        return SimpleNamespace(
+            broker_id=0,
+            cluster_id="cluster-1",
+            listeners=[
+                (Listener("PLAINTEXT", "PLAINTEXT", "", 9092), None),
+                (Listener("OUTSIDE", "PLAINTEXT", "", 9093), None),
+            ],
+            config=self.config,
+            address=self.address,
+            processes=ProcessTable(
+                mmap.mmap(-1, process_table.region_size(1 + IO_WORKERS)),
+                [self.address, *self.io_workers],
+            ),
+            parent_pid=os.getppid(),
+            failed_log_dirs=mmap.mmap(-1, log_dir_table.region_size(len(self.config.log_dirs))),
+        )
 
     def name_software(self, name: bytes, version: bytes) -> None:
         """Its client has said what it is."""
