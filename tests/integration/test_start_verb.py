@@ -19,7 +19,7 @@ from kbroker.testing.ports import HeldPort
 pytestmark = pytest.mark.integration
 
 PROGRAM = "import sys; from kbroker.commands import kbroker; sys.exit(kbroker())"
-NOTHING = {"config": None, "data": None, "override": []}
+NOTHING = {"environment": False, "config": None, "data": None, "override": []}
 
 
 def words(**given: object) -> list[str]:
