@@ -11,6 +11,7 @@ PACKAGES = {
     r"\b[jJ]ava": "default-jdk-headless",
     r"\b(mvn|Maven)\b": "maven",
     r"\bkcat\b": "kcat",
+    r"\bgit\b": "git",
     r"\bPostgreSQL\b": "postgresql",
     r"\bmkfs\.ext4\b": "e2fsprogs",
     r"\bopenssl\b": "openssl",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -20,6 +21,8 @@ pytestmark = pytest.mark.unit
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository with one commit."""
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
     for words in (["init", "-q"], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q",
                                    "--allow-empty", "-m", "first"]):  # fmt: skip
         subprocess.run(["git", *words], cwd=tmp_path, check=True)
