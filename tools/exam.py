@@ -127,6 +127,12 @@ EXAMS = {
                                      "test_no_descriptors.py", "test_cross_talk.py")],
         (1, 20, 400),
     ),
+    "packages": Exam(
+        "a wheel in an empty environment, the sdist, the image and testcontainers that start it",
+        ["-s"] + ["tests/integration/" + name for name in ("test_packages.py",
+                                                           "test_container.py")],
+        (1, 1, 1),
+    ),
     "E10": Exam(
         "compaction against a model, with kills at every step",
         [FAULT + "test_compaction_exam.py", FAULT + "test_compaction_kills.py",
