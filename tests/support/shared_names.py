@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from kbroker.ipc.named_memory import named_runs, noted_run
+import pytest
+
+from kbroker.ipc.named_memory import has_package, named_runs, noted_run
 from kbroker.testing import Broker
+
+# Those who make shared memory with names cannot without posix_ipc; a broker takes memfds then.
+needs_names = pytest.mark.skipif(
+    not has_package(),
+    reason="needs posix_ipc (pip install posix_ipc; there is no wheel for each Python)",
+)
 
 
 def nonces_of(broker: Broker) -> set[str]:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from support.shared_names import needs_names
 
 from kbroker import __version__
 from kbroker._ext.shared import client_figures, log_figures, partition_table, slot_names
@@ -23,7 +24,7 @@ from kbroker.ipc import layouts, log_dir_table, process_table
 from kbroker.ipc.named_memory import INDEX, NamedMemory, path_of
 from kbroker.metrics import slots
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, needs_names]
 
 SLOTS = 64
 PROCESSES = ["io-0", "network-0", "supervisor-0"]

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.shared_names import needs_names
 
 from kbroker.ipc import named_memory
 from kbroker.ipc.named_memory import INDEX, NamedMemory, is_running, named_runs, remove_run
@@ -44,6 +45,7 @@ def in_child(nonce: str, hold: bool) -> int:
     return pid
 
 
+@needs_names
 def test_run_of_a_supervisor_that_lives_is_not_removed(nonce: str) -> None:
     pid = in_child(nonce, hold=True)
     try:
@@ -59,6 +61,7 @@ def test_run_of_a_supervisor_that_lives_is_not_removed(nonce: str) -> None:
     assert nonce not in named_runs()
 
 
+@needs_names
 def test_children_of_a_dead_supervisor_do_not_hold_its_lock(nonce: str) -> None:
     """They keep the mapping; with the lock, the run would look alive until the last has ended."""
     memory = NamedMemory(nonce)
@@ -83,6 +86,7 @@ def test_children_of_a_dead_supervisor_do_not_hold_its_lock(nonce: str) -> None:
         memory.remove()
 
 
+@needs_names
 def test_reader_cannot_keep_a_dead_run_by_a_lock(nonce: str) -> None:
     """Whoever may only read can only lock for reading."""
     os.waitpid(in_child(nonce, hold=False), 0)
@@ -109,6 +113,7 @@ def test_pipe_or_link_in_the_place_of_a_region_does_not_hang_or_lead_away(
     assert caught.value.errno == errno.ELOOP
 
 
+@needs_names
 def test_name_that_exists_is_an_os_error_and_stays(nonce: str) -> None:
     path = Path(named_memory.path_of(nonce, INDEX))
     path.write_bytes(b"another's")

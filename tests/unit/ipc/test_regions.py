@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from support.shared_names import needs_names
 
 from kbroker.ipc.named_memory import NamedMemory, named_runs, path_of
 from kbroker.ipc.regions import RegionSizes, SharedRegions, create_region
@@ -70,6 +71,7 @@ def test_regions_without_names_cost_nothing_untouched() -> None:
     assert named_mappings() == names_before
 
 
+@needs_names
 def test_only_tables_have_names_and_every_byte_of_them_is_allocated() -> None:
     """A store into a hole of a full file system would end the process with SIGBUS."""
     memory = NamedMemory("00c0ffee")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.shared_names import needs_names
 
 from kbroker.config.loader import load
 from kbroker.errors import ConfigError
@@ -108,6 +109,7 @@ def kill_at(step: int) -> Callable[[Any, str, Any], None]:
     return profile
 
 
+@needs_names
 def test_kill_at_any_step_leaves_nothing_after_the_next_start(place: Path) -> None:
     opened(place).close()  # imports what a broker needs, once for all forks
     names, steps, left = Names(place), 0, 0
@@ -132,6 +134,7 @@ def test_kill_at_any_step_leaves_nothing_after_the_next_start(place: Path) -> No
     assert left > 40  # most kills leave something
 
 
+@needs_names
 def test_start_on_a_copy_leaves_the_memory_of_the_original_alone(place: Path) -> None:
     """A copy of a data directory names the same run."""
     original = opened(place / "one")
@@ -149,6 +152,7 @@ def test_start_on_a_copy_leaves_the_memory_of_the_original_alone(place: Path) ->
         original.close()
 
 
+@needs_names
 def test_every_data_directory_names_the_run(place: Path) -> None:
     paths = [place / "a", place / "b"]
     broker = opened(place, log_dirs=",".join(map(str, paths)))
@@ -189,6 +193,7 @@ def test_without_names_there_are_memfds_and_one_line(
         broker.close()
 
 
+@needs_names
 def test_access_is_the_owners_unless_it_is_set(place: Path) -> None:
     def access(**settings: str) -> tuple[int, int]:
         broker = opened(place, **settings)
