@@ -2,7 +2,7 @@
 """Takes docs/console.png, the picture of the web console that README shows.
 
 It starts a broker, fills it with made-up topics and groups, opens a page in headless Chromium and
-saves what it shows. Needs chromium and chromium-driver, and the extra ``console``.
+saves what it shows. Needs chromium and chromium-driver.
 """
 
 from __future__ import annotations
