@@ -101,7 +101,7 @@ def test_broker_that_stays_away_is_told_once_and_long_before_the_deadline(
     clock: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
     """A command with a wrong port was silent for a minute."""
-    caplog.set_level(logging.WARNING, subject.__name__)  # the mirror maker's tests silence it
+    caplog.set_level(logging.WARNING, subject.LOGGER)  # the mirror maker's tests silence it
     began, told_at = clock[0], 0.0
     calls = Retry("metadata", 60.0), Retry("offsets", 60.0)
     with pytest.raises(UnreachableError):
