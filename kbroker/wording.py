@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 # BOUND: characters of a name, an id or a value from a client in a log line.
 SHOWN_CHARS_MAX = 256
@@ -34,6 +34,18 @@ def shown_lines(text: str) -> str:
 def counted(count: int, noun: str, ending: str = "s") -> str:
     """``1 file``, ``2,000 files``; ending: of the plural, if it is not an s."""
     return f"{count:,} {noun}{'' if count == 1 else ending}"
+
+
+BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def size_text(size: float, units: Sequence[str] = BYTE_UNITS) -> str:
+    """``1.5 GiB``, ``512 B``: of bytes. units: each is 1,024 of the one before."""
+    for unit in units:
+        if abs(size) < 1024 or unit == units[-1]:
+            break
+        size /= 1024
+    return f"{size:.0f} {unit}" if unit == units[0] else f"{size:.1f} {unit}"
 
 
 def named_brokers(ids: Iterable[int]) -> str:

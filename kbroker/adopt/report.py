@@ -6,18 +6,9 @@ from collections.abc import Iterator
 
 from kbroker.adopt.plan import Plan, TopicPlan
 from kbroker.uuids import uuid_text
-from kbroker.wording import counted
+from kbroker.wording import counted, size_text
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
-
-
-def size_text(size: float) -> str:
-    """``1.5 MiB``."""
-    for unit in _UNITS:
-        if size < 1024 or unit == _UNITS[-1]:
-            break
-        size /= 1024
-    return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
 
 
 def plan_lines(plan: Plan) -> Iterator[str]:
@@ -29,7 +20,7 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     for directory in plan.directories:
         clean = "stopped cleanly" if directory.is_clean else "not stopped cleanly"
         yield f"  {directory.path}: {counted(len(directory.partitions), 'partition')}, {clean}"
-    how_much = f"{counted(plan.partition_count, 'partition')}, {size_text(plan.size)}"
+    how_much = f"{counted(plan.partition_count, 'partition')}, {size_text(plan.size, _UNITS)}"
     yield f"Topics to register: {len(plan.topics)}, with {how_much}"
     width = max((len(topic.name) for topic in plan.topics), default=0)
     for topic in plan.topics:
@@ -52,7 +43,7 @@ def _topic_text(topic: TopicPlan) -> str:
     records = sum(log.end_offset - log.start_offset for log in topic.logs.values())
     parts = [
         counted(topic.partition_count, "partition"),
-        size_text(topic.size),
+        size_text(topic.size, _UNITS),
         counted(records, "offset"),
         f"id {uuid_text(topic.topic_id)}",
     ]

@@ -19,7 +19,7 @@ from kbroker.client.admin.groups import ListedGroup, list_groups
 from kbroker.client.admin.partitions import LogDirTotal, log_dir_totals
 from kbroker.client.admin.topics import TopicState, list_topics
 from kbroker.client.admin.transactions import describe_transaction, list_transactions
-from kbroker.client.batches.offsets import LATEST, TopicPartition, committed, list_offsets
+from kbroker.client.batches.offsets import TopicPartition, committed, ends_of_existing
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import ClientError, RejectedError, UnsupportedByBroker
 from kbroker.health.broker import DirectoryFact
@@ -318,16 +318,7 @@ def _look(cluster: Cluster, groups: Iterable[ListedGroup]) -> _Look:
             continue
         offsets[group.group] = {key: one.offset for key, one in rows.items()}
     wanted = {key for rows in offsets.values() for key in rows}
-    known = cluster.topics({topic for topic, _ in wanted})
-    there = {
-        key: LATEST
-        for key in wanted
-        if key[0] in known
-        and (row := known[key[0]].partitions.get(key[1])) is not None
-        and row.leader is not None
-    }
-    ends = list_offsets(cluster, there) if there else {}
-    return _Look(offsets, {key: row.offset for key, row in ends.items()})
+    return _Look(offsets, ends_of_existing(cluster, wanted))
 
 
 # -- settings

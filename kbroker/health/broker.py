@@ -5,7 +5,7 @@ A neighbour that is dead is no matter of this broker: ``cluster`` speaks of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kbroker.health.finding import (
@@ -20,6 +20,7 @@ from kbroker.health.finding import (
     by_severity,
     failing,
 )
+from kbroker.wording import size_text
 
 # A process shows a sign of life four times a second, the supervisor once. Without one for so long
 # it is stuck, and after the longer time the supervisor aborts it.
@@ -103,7 +104,7 @@ class DirectoryFact(NamedTuple):
         """``3.2 GiB of 100.0 GiB free``; empty if it cannot be had."""
         if self.free_bytes is None or self.total_bytes is None:
             return ""
-        return f"{bytes_text(self.free_bytes)} of {bytes_text(self.total_bytes)} free"
+        return f"{size_text(self.free_bytes)} of {size_text(self.total_bytes)} free"
 
 
 class BrokerFacts(NamedTuple):
@@ -297,17 +298,3 @@ def _of_zookeeper(facts: BrokerFacts) -> Iterator[Finding]:
 
 def _disk(one: DirectoryFact) -> str:
     return f"disk {one.path}"
-
-
-def bytes_text(count: float) -> str:
-    """``1.5 GiB``."""
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if abs(count) < 1024 or unit == "TiB":
-            break
-        count /= 1024
-    return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-
-
-def named(findings: Iterable[Finding]) -> str:
-    """``io-0, log directory /data``: the subjects, each once."""
-    return ", ".join(dict.fromkeys(found.subject for found in findings))

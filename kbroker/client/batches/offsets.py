@@ -6,7 +6,7 @@ Each call asks every broker concerned once, all of them before it waits for the 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -67,6 +67,21 @@ class Committed(NamedTuple):
     offset: int
     metadata: str
     leader_epoch: int
+
+
+def ends_of_existing(
+    cluster: Cluster, keys: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Of the partitions that still exist and have a leader. Raises as ``list_offsets``."""
+    known = cluster.topics({topic for topic, _ in keys})
+    there = {
+        key: LATEST
+        for key in keys
+        if key[0] in known
+        and (row := known[key[0]].partitions.get(key[1])) is not None
+        and row.leader is not None
+    }
+    return {key: row.offset for key, row in list_offsets(cluster, there).items()} if there else {}
 
 
 def list_offsets(

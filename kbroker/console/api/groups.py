@@ -19,11 +19,10 @@ from kbroker.client.admin.groups import (
 from kbroker.client.admin.topics import describe_topics
 from kbroker.client.batches.fetch import RangeFetch
 from kbroker.client.batches.offsets import (
-    LATEST,
     TopicPartition,
     commit,
     committed,
-    list_offsets,
+    ends_of_existing,
 )
 from kbroker.client.batches.topic_reader import records_of
 from kbroker.client.connections.cluster import Cluster
@@ -74,25 +73,11 @@ def _lags(cluster: Cluster, groups: Iterable[str]) -> dict[str, int]:
         except ClientError:
             continue
     keys = {key for rows in offsets.values() for key in rows}
-    ends = _ends(cluster, keys)
+    ends = ends_of_existing(cluster, list(keys))
     return {
         group: sum(max(ends[key] - row.offset, 0) for key, row in rows.items() if key in ends)
         for group, rows in offsets.items()
     }
-
-
-def _ends(cluster: Cluster, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Of the partitions that still exist."""
-    wanted = list(keys)
-    known = cluster.topics({topic for topic, _ in wanted})
-    there = {
-        key: LATEST
-        for key in wanted
-        if key[0] in known
-        and (row := known[key[0]].partitions.get(key[1])) is not None
-        and row.leader is not None
-    }
-    return {key: row.offset for key, row in list_offsets(cluster, there).items()} if there else {}
 
 
 def _describe(asked: Asked) -> dict[str, Any]:

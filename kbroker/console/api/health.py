@@ -9,22 +9,8 @@ from kbroker.client.admin.groups import list_groups
 from kbroker.client.errors import ClientError
 from kbroker.console.operation import TEXT, Asked, Operation, Parameter
 from kbroker.diagnosis.examination import examine
+from kbroker.metrics.measured import DAY, HOUR, OF_BROKER, OF_DISKS, OF_GROUPS, OF_TOPICS
 
-HOUR, DAY = "hour", "day"
-# What is measured, by what it is measured of: as the exporter names it.
-OF_BROKER = (
-    "records_in",
-    "bytes_in",
-    "bytes_out",
-    "replicated_in",
-    "replicated_out",
-    "failures",
-    "requests",
-    "connections",
-    "produce_ms",
-    "fetch_ms",
-)
-OF_TOPICS, OF_GROUPS, OF_DISKS = ("topic_bytes_in", "topic_bytes_out"), ("lag",), ("free_bytes",)
 WHOLE, TOPICS, GROUPS, DISKS = "broker", "topics", "groups", "log-dirs"
 MEASURED = {WHOLE: OF_BROKER, TOPICS: OF_TOPICS, GROUPS: OF_GROUPS, DISKS: OF_DISKS}
 

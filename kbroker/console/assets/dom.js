@@ -43,6 +43,29 @@ export function raw(text, limit = 400) {
   return h("bdi", { class: "raw", title: whole.length > limit ? "shortened" : null }, visible(shown));
 }
 
+// A line for each run of places, "x,y"; null is a gap.
+function drawLines(svg, width, places) {
+  let run = [];
+  const end = () => {
+    if (run.length) {
+      const line = document.createElementNS(SVG, "polyline");
+      line.setAttribute("points", (run.length > 1 ? run : [run[0], run[0]]).join(" "));
+      line.setAttribute("fill", "none");
+      line.setAttribute("stroke", "currentColor");
+      line.setAttribute("stroke-width", width);
+      line.setAttribute("stroke-linecap", "round");
+      line.setAttribute("vector-effect", "non-scaling-stroke");
+      svg.append(line);
+    }
+    run = [];
+  };
+  for (const place of places) {
+    if (place === null) end();
+    else run.push(place);
+  }
+  end();
+}
+
 // A curve. points: [milliseconds, value], in order; a value of null is a gap. told: of a value.
 export function chart(points, label, told, clock) {
   const svg = document.createElementNS(SVG, "svg");
@@ -54,25 +77,8 @@ export function chart(points, label, told, clock) {
   const first = points[0][0];
   const last = points[points.length - 1][0];
   const span = Math.max(last - first, 1);
-  let run = [];
-  const end = () => {
-    if (run.length) {
-      const line = document.createElementNS(SVG, "polyline");
-      line.setAttribute("points", (run.length > 1 ? run : [run[0], run[0]]).join(" "));
-      line.setAttribute("fill", "none");
-      line.setAttribute("stroke", "currentColor");
-      line.setAttribute("stroke-width", "2");
-      line.setAttribute("stroke-linecap", "round");
-      line.setAttribute("vector-effect", "non-scaling-stroke");
-      svg.append(line);
-    }
-    run = [];
-  };
-  for (const [at, value] of points) {
-    if (value === null) end();
-    else run.push(`${((at - first) / span) * 600},${92 - (value / most) * 86}`);
-  }
-  end();
+  drawLines(svg, "2", points.map(([at, value]) =>
+    value === null ? null : `${((at - first) / span) * 600},${92 - (value / most) * 86}`));
   return h("figure", { class: "chart" }, h("span", null, told(most)), svg, h("span", null, clock(first)), h("span", null, clock(last)));
 }
 
@@ -86,24 +92,7 @@ export function spark(points, label) {
   svg.setAttribute("aria-label", label);
   const most = points.reduce((largest, value) => Math.max(largest, value || 0), 0) || 1;
   const step = 120 / Math.max(points.length - 1, 1);
-  let run = [];
-  const end = () => {
-    if (run.length) {
-      const line = document.createElementNS(SVG, "polyline");
-      line.setAttribute("points", (run.length > 1 ? run : [run[0], run[0]]).join(" "));
-      line.setAttribute("fill", "none");
-      line.setAttribute("stroke", "currentColor");
-      line.setAttribute("stroke-width", "1.5");
-      line.setAttribute("stroke-linecap", "round");
-      line.setAttribute("vector-effect", "non-scaling-stroke");
-      svg.append(line);
-    }
-    run = [];
-  };
-  points.forEach((value, n) => {
-    if (value === null) end();
-    else run.push(`${n * step},${26 - (value / most) * 24}`);
-  });
-  end();
+  drawLines(svg, "1.5", points.map((value, n) =>
+    value === null ? null : `${n * step},${26 - (value / most) * 24}`));
   return svg;
 }

@@ -57,6 +57,7 @@ from kbroker.ipc.process_table import (
 from kbroker.logcontext import RateLimit
 from kbroker.metrics.catalog import ACCEPT_PAUSES, ZOOKEEPER_DISCONNECTED
 from kbroker.metrics.export import prometheus_text
+from kbroker.metrics.measured import FREE
 from kbroker.metrics.slots import Counters
 from kbroker.workers.base import (
     NO_DESCRIPTORS_PAUSE_MS,
@@ -69,7 +70,7 @@ from kbroker.workers.exporter.console import ConsoleDoor, own_names
 from kbroker.workers.exporter.health import Health
 from kbroker.workers.exporter.history import History
 from kbroker.workers.exporter.lag_history import ASKED_OFFSETS_MAX, EVERY_MS, LagHistory
-from kbroker.workers.exporter.recorder import FREE, Recorder
+from kbroker.workers.exporter.recorder import Recorder
 from kbroker.workers.plugged import reporter_names
 
 if TYPE_CHECKING:

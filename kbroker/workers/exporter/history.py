@@ -14,10 +14,11 @@ from array import array
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from kbroker.metrics.measured import HOUR
+
 # Seconds of a step, and how many steps there are: an hour and a day.
 FINE_S, FINE_POINTS = 10, 360
 COARSE_S, COARSE_POINTS = 300, 288
-HOUR, DAY = "hour", "day"
 # BOUND: series, of four bytes a point: 1.3 MB in all. Those of topics and of groups that may be
 # among them; the busiest are.
 SERIES_MAX = 500

@@ -14,6 +14,16 @@ from kbroker._ext.shared.request_times import TOTAL, TimesView, summary
 from kbroker.health.broker import DirectoryFact
 from kbroker.metrics import catalog
 from kbroker.metrics.catalog import Metric
+from kbroker.metrics.measured import (
+    CONNECTIONS,
+    FREE,
+    LAG,
+    RATES,
+    REQUESTS,
+    TIMES,
+    TOPIC_IN,
+    TOPIC_OUT,
+)
 from kbroker.metrics.slots import Counters
 from kbroker.workers.exporter.history import (
     GROUPS_MAX,
@@ -28,22 +38,7 @@ if TYPE_CHECKING:
 
 # Of ``Seen.figures``; that module is not needed before somebody asks.
 BYTES_IN, BYTES_OUT = 1, 7
-
-# A total of the broker -> what its rate is called.
-RATES: Mapping[str, tuple[Metric, ...]] = {
-    "records_in": (catalog.PRODUCE_MESSAGES, catalog.OWN_MESSAGES),
-    "bytes_in": (catalog.PRODUCE_BYTES, catalog.OWN_BYTES),
-    "bytes_out": (catalog.CONSUMER_BYTES,),
-    "replicated_in": (catalog.FOLLOWED_BYTES,),
-    "replicated_out": (catalog.FOLLOWER_BYTES,),
-    "failures": (catalog.PRODUCE_FAILURES, catalog.PARTITION_READS_FAILED),
-}
-CONNECTIONS, REQUESTS = "connections", "requests"
-# What of a request -> its row of times: that of its API key.
-TIMES: Mapping[str, int] = {"produce_ms": 0, "fetch_ms": 1}
 P99 = (0.99,)
-TOPIC_IN, TOPIC_OUT, LAG, FREE = "topic_bytes_in", "topic_bytes_out", "lag", "free_bytes"
-BROKER_SERIES = (*RATES, CONNECTIONS, REQUESTS, *TIMES)
 
 
 class Recorder:

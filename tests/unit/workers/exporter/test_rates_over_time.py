@@ -6,13 +6,12 @@ import sys
 
 import pytest
 
+from kbroker.metrics.measured import DAY, HOUR
 from kbroker.workers.exporter.history import (
     COARSE_POINTS,
     COARSE_S,
-    DAY,
     FINE_POINTS,
     FINE_S,
-    HOUR,
     SERIES_MAX,
     History,
     Key,
