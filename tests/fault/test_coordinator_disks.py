@@ -63,6 +63,7 @@ def test_failed_disk_ends_its_coordinators_once(tmp_path: Path) -> None:
         with Broker(settings, log_dirs=f"{tmp_path / 'good'},{bad_dir}") as broker:
             client, waiting = Client(broker), Client(broker)
             client.wire.create_topic("t")
+            client.wire.await_open("__consumer_offsets", range(2))
             bad = {n for n in range(2) if (bad_dir / f"__consumer_offsets-{n}").is_dir()}
             assert len(bad) == 1
             lost, lost_too, kept, _ = sorted(

@@ -210,6 +210,7 @@ def test_failed_directory_takes_only_its_partitions_offline(tmp_path: Path) -> N
         with Broker(SETTINGS, log_dirs=f"{good_dir},{bad_dir}") as broker:
             with WireClient((broker.host, broker.port)) as client:
                 client.create_topic(TOPIC, PARTITIONS)
+                client.await_open(TOPIC, range(PARTITIONS))
                 good = {p for p in range(PARTITIONS) if (good_dir / f"{TOPIC}-{p}").is_dir()}
                 bad = {p for p in range(PARTITIONS) if (bad_dir / f"{TOPIC}-{p}").is_dir()}
                 assert good and bad and good | bad == set(range(PARTITIONS)), (good, bad)
