@@ -63,7 +63,7 @@ debug: $(VENV)/.run
 # extensions back.
 sanitize: $(VENV)/.dev
 	KBROKER_SANITIZE=1 KBROKER_BUILD_JOBS=$(JOBS) $(BIN)/python setup.py --quiet build_ext --inplace --parallel $(JOBS)
-	$(BIN)/python tests/support/sanitizer.py build/sanitizer \
+	$(BIN)/python tests/support/running/sanitizer.py build/sanitizer \
 	$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -m "not slow" $(or $(ARGS),tests/unit tests/property tests/wire tests/integration)
 
 run: build

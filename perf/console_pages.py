@@ -38,7 +38,7 @@ def page_times(
     its name, what follows ``#/``, and the text.
     """
     sys.path.insert(0, str(ROOT / "tests"))
-    from support.browser import Browser
+    from support.surfaces.browser import Browser
 
     with Cluster(bootstrap) as cluster:
         for at in range(0, len(topics), TOPICS_A_REQUEST):

@@ -13,12 +13,15 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from support.left_out import left_out
-from support.own_process import run_in_own_process
-from support.sanitizer import TIME_FACTOR
+from support.running.left_out import left_out
+from support.running.own_process import run_in_own_process
+from support.running.sanitizer import TIME_FACTOR
 
 from kbroker.testing import plugin, waiting
 from perf.maven import MavenUnreachable
+
+# Modules beside the tests whose assertions say as much as those of tests.
+pytest.register_assert_rewrite("support.controller.store_contract", "support.faults.transactions")
 
 # A wait ends as soon as its condition holds: a shorter timeout only fails correct tests on a
 # machine that was stalled.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks what ruff and import-linter cannot: sizes, who imports what, bare sleeps and the names of
-tests, names of other people's classes that ours take, the Cython sources, and the pages.
+"""Checks what ruff and import-linter cannot: sizes, who imports what, bare sleeps, names and
+folders of tests, names of other people's classes that ours take, the Cython sources, the pages.
 
 Prints one line for each finding and exits with 1 if there is any.
 """
@@ -104,6 +104,21 @@ def same_names(root: Path) -> Iterator[str]:
             yield f"{name}:1: has the name of {other}"
 
 
+def shared_elsewhere(root: Path) -> Iterator[str]:
+    """Imports of one folder of tests from another one, and modules of ``support`` in no room."""
+    folders = {path.name for path in (root / "tests").iterdir() if path.is_dir()} - {"support"}
+    for path in sorted((root / "tests").rglob("*.py")):
+        name = path.relative_to(root).as_posix()
+        room = name.split("/")[1]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), name)):
+            for module in imported_modules(node):
+                other = module.removeprefix("tests.").partition(".")[0]
+                if other in folders - {room}:
+                    yield f"{name}:{node.lineno}: imports {module}; what is shared is in support"
+    for path in sorted((root / "tests" / "support").glob("*.py")):
+        yield f"tests/support/{path.name}:1: belongs into a folder of tests/support"
+
+
 def same_classes(root: Path, folders: Sequence[str], allowed: Collection[str]) -> Iterator[str]:
     """Classes of these packages that have the same name, and entries of ``allowed`` that are no
     longer needed.
@@ -123,16 +138,20 @@ def same_classes(root: Path, folders: Sequence[str], allowed: Collection[str]) -
             yield f"{folders[0]}:1: {name} is there once: take it off KNOWN_TWICE"
 
 
+def imported_modules(node: ast.AST) -> list[str]:
+    """The modules of an import, nothing for other statements."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom) and not node.level:
+        return [node.module or ""]
+    return []
+
+
 def misplaced_imports(name: str, node: ast.Import | ast.ImportFrom) -> Iterator[str]:
     """Imports of a package that belong elsewhere."""
     if not name.startswith("kbroker/"):
         return
-    modules = (
-        [alias.name for alias in node.names]
-        if isinstance(node, ast.Import)
-        else [node.module or ""]
-    )
-    for module in modules:
+    for module in imported_modules(node):
         package = module.partition(".")[0]
         places = IMPORTED_BY.get(package)
         if places is not None and not name.startswith(places):
@@ -149,6 +168,7 @@ def main() -> int:
     ]
     found += long_files(ROOT, LONG_FILES)
     found += same_names(ROOT)
+    found += shared_elsewhere(ROOT)
     found += same_classes(ROOT, FAMILY, KNOWN_TWICE)
     found += overshadowed.findings(
         ROOT, overshadowed.known_names(), overshadowed.supported_versions()

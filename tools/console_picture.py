@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from support.browser import Browser  # noqa: E402
+from support.surfaces.browser import Browser  # noqa: E402
 
 from kbroker.client import KafkaAdminClient, KafkaConsumer, KafkaProducer  # noqa: E402
 from kbroker.client.admin.topics import NewTopic  # noqa: E402

@@ -143,7 +143,7 @@ EXAMS = {
 }  # fmt: skip
 
 
-SIMULATION = [sys.executable, "tests/support/seed_runs.py", "--seeds"]
+SIMULATION = [sys.executable, "tests/support/simulation/seed_runs.py", "--seeds"]
 SEEDS = (2_000, 10_000, 100_000)
 CLIENTS = [sys.executable, FAULT + "clients/runner.py"]
 

@@ -16,7 +16,8 @@ import traceback
 from itertools import pairwise
 from typing import Any
 
-from fault.history import (
+from support.clients.wire_client import WireClient
+from support.faults.history import (
     ABORTED,
     COMMITTED,
     Entry,
@@ -26,8 +27,7 @@ from fault.history import (
     check_chain,
     entries_of,
 )
-from fault.load import CLIENT_TIMEOUT_MS, REQUEST_TIMEOUT_S, TOPIC, Load, close
-from support.wire_client import WireClient
+from support.faults.load import CLIENT_TIMEOUT_MS, REQUEST_TIMEOUT_S, TOPIC, Load, close
 
 from kbroker.record.batch import RecordBatch
 from kbroker.testing import Broker, wait_until

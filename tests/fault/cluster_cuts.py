@@ -11,9 +11,9 @@ import random
 from collections.abc import Callable
 
 from fault.cluster_exam import BROKERS, examine, goes_on
-from fault.history import History
-from fault.load import TOPIC
-from support.pace import hold
+from support.faults.history import History
+from support.faults.load import TOPIC
+from support.running.pace import hold
 
 from kbroker.testing import Cluster
 from kbroker.testing.cluster import ZOOKEEPER

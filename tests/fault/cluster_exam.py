@@ -17,8 +17,8 @@ from fault.cluster_load import (
     create_replicated,
     read_leaders,
 )
-from fault.history import History
-from fault.load import TOPIC
+from support.faults.history import History
+from support.faults.load import TOPIC
 
 from kbroker.testing import Cluster, wait_until
 

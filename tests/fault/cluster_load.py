@@ -7,9 +7,9 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
-from fault.history import History
-from fault.load import TOPIC, Load
-from support.wire_client import WireClient
+from support.clients.wire_client import WireClient
+from support.faults.history import History
+from support.faults.load import TOPIC, Load
 
 from kbroker.record.batch import Record
 from kbroker.testing import Cluster, wait_until

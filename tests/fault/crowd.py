@@ -27,7 +27,7 @@ if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
 from fault.crowd_requests import PARTITIONS, TOPIC, flood_frame, large_frames
-from support.wire_client import WireClient, batch_of
+from support.clients.wire_client import WireClient, batch_of
 
 from kbroker.handlers import dispatch  # noqa: F401  all handlers, for what is announced
 from kbroker.handlers.registry import announced

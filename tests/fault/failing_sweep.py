@@ -15,9 +15,9 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from fault.shim import CHANGES, READS, FailingCall
-from support.compaction import cleanable_end, compact
-from support.log_store import NOW_MS, LogStore, batch, sent, stored_values
+from support.faults.shim import CHANGES, READS, FailingCall
+from support.storage.compaction import cleanable_end, compact
+from support.storage.log_store import NOW_MS, LogStore, batch, sent, stored_values
 
 from kbroker._ext.shared.partition_table import ONLINE
 from kbroker.errors import StorageError

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from support.pace import hold
+from support.running.pace import hold
 
 from kbroker.client import KafkaProducer
 

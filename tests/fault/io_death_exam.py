@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from interop.drivers.franz import program
-from interop.drivers.java import JVM_OPTIONS, SOURCES, classes_of, libraries
-from support.pace import hold
-from support.wire_client import WireClient
+from support.clients.wire_client import WireClient
+from support.drivers.franz import program
+from support.drivers.java import JVM_OPTIONS, SOURCES, classes_of, libraries
+from support.running.pace import hold
 
 from kbroker.record.batch import RecordBatch, iterate_batches
 from kbroker.testing import Broker, wait_until

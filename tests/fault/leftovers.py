@@ -6,7 +6,7 @@ import os
 import socket
 from contextlib import suppress
 
-from support.shared_names import names_of_runs, nonces_of
+from support.brokers.shared_names import names_of_runs, nonces_of
 
 from kbroker.testing import Broker, processes, wait_until
 

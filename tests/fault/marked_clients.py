@@ -17,10 +17,10 @@ import threading
 import time
 from pathlib import Path
 
-from fault.history import parse_value, value_of
-from support.pace import hold
-from support.secured import HOST, SecuredClient
-from support.wire_client import WireClient, batch_of, produce_request, request_frame
+from support.clients.wire_client import WireClient, batch_of, produce_request, request_frame
+from support.faults.history import parse_value, value_of
+from support.running.pace import hold
+from support.security.secured import HOST, SecuredClient
 
 from kbroker.record.batch import iterate_batches
 from kbroker.testing import wait_until

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from fault.load import TOPIC
+from support.faults.load import TOPIC
 
 from kbroker.client import KafkaConsumer
 from kbroker.client.errors import ClientError

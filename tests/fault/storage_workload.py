@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 
 from fault.write_log import Marker
-from support.compaction import DAY_MS, cleanable_end, compact
-from support.log_store import NOW_MS, LogStore, append, end_transaction
+from support.storage.compaction import DAY_MS, cleanable_end, compact
+from support.storage.log_store import NOW_MS, LogStore, append, end_transaction
 
 from kbroker.errors import ErrorCode, StorageError
 from kbroker.record.builder import BatchBuilder

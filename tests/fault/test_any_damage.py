@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from fault.damage import ALL_DAMAGES
-from support.log_store import (
+from support.storage.log_store import (
     NOW_MS,
     LogStore,
     append,

@@ -16,8 +16,8 @@ from urllib.request import urlopen
 
 import pytest
 from fault.transaction_exam import Exam
-from interop.drivers.java import FIRST_TEST_TIMEOUT_S, Java, java_missing
-from support.threads import repeated
+from support.drivers.java import FIRST_TEST_TIMEOUT_S, Java, java_missing
+from support.running.threads import repeated
 
 from kbroker.testing import Broker, wait_until
 

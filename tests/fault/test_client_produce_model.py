@@ -9,7 +9,7 @@ import random
 from typing import Any
 
 import pytest
-from support.fake_broker import FakeBroker
+from support.brokers.fake_broker import FakeBroker
 
 from kbroker.client.batches.produce import BatchProducer
 from kbroker.client.connections.cluster import Cluster

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 from fault.cluster_exam import BROKERS, SETTINGS, Harm, examine
-from fault.history import History
-from support.pace import hold
+from support.faults.history import History
+from support.running.pace import hold
 
 from kbroker.testing import Cluster, wait_until
 from kbroker.testing.zookeeper import shared

@@ -14,11 +14,11 @@ import pytest
 from fault.cluster_cuts import CUTS, examine_cut
 from fault.cluster_exam import BROKERS, SETTINGS, Harm, examine
 from fault.cluster_load import create_replicated
-from fault.history import History
-from fault.load import TOPIC
 from fault.namespaces import Network
-from support.pace import hold
-from support.zookeeper import skip_without_zookeeper
+from support.brokers.zookeeper import skip_without_zookeeper
+from support.faults.history import History
+from support.faults.load import TOPIC
+from support.running.pace import hold
 
 from kbroker.testing import Broker, Cluster
 from kbroker.testing.broker import COMMAND

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.committed_reader import committed_offsets
-from support.compaction import Compaction, cleanable_end, stored_batches
-from support.log_store import NOW_MS, LogStore, append, batch, end_transaction, sent
+from support.clients.committed_reader import committed_offsets
+from support.storage.compaction import Compaction, cleanable_end, stored_batches
+from support.storage.log_store import NOW_MS, LogStore, append, batch, end_transaction, sent
 
 from kbroker.storage.cleaning.cleaner_checkpoints import CleanerCheckpoints
 

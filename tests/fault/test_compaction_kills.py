@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from support.grids import some_of
-from support.pace import hold
+from support.running.grids import some_of
+from support.running.pace import hold
 
 from kbroker.testing import Broker
 from kbroker.testing.waiting import wait_until

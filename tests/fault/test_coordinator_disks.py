@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from fault.disks import MIB, failing_disk, fill_up, small_disk
-from support.all_processes import all_pids
-from support.coordinator_client import AWAY, Client, Writer, code_in, response_to_join
+from support.brokers.all_processes import all_pids
+from support.clients.coordinator_client import AWAY, Client, Writer, code_in, response_to_join
 
 from kbroker.coordinator.partitioner import coordinator_partition
 from kbroker.protocol.messages.end_txn import EndTxnRequest

@@ -12,11 +12,11 @@ import time
 from pathlib import Path
 
 import pytest
-from fault.history import parse_value
-from fault.load import read_log
-from support.pace import hold
-from support.secured import Site, address_of
-from support.wire_client import WireClient
+from support.clients.wire_client import WireClient
+from support.faults.history import parse_value
+from support.faults.load import read_log
+from support.running.pace import hold
+from support.security.secured import Site, address_of
 
 from kbroker.testing import Broker, wait_until
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 from fault.damage import ALL_DAMAGES, DAMAGES
-from support.grids import some_of
-from support.wire_client import EARLIEST, LATEST, WireClient, batch_of
+from support.clients.wire_client import EARLIEST, LATEST, WireClient, batch_of
+from support.running.grids import some_of
 
 from kbroker.errors import ErrorCode
 from kbroker.metastore.store_files import COPY_NAME, FILE_NAME, WAL_NAME

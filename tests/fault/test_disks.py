@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from fault.disks import MIB, failing_disk, fill_up, small_disk
-from fault.history import History
-from fault.load import TOPIC, Load, assert_consistent
-from support.all_processes import all_pids
-from support.pace import hold
-from support.wire_client import WireClient, batch_of
+from support.brokers.all_processes import all_pids
+from support.clients.wire_client import WireClient, batch_of
+from support.faults.history import History
+from support.faults.load import TOPIC, Load, assert_consistent
+from support.running.pace import hold
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.create_topics import CreateTopicsRequest

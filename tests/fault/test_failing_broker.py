@@ -12,9 +12,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from fault.shim import SYNCS, FailingCall, broker_command, shimmed
-from support.all_processes import all_pids
-from support.wire_client import WireClient
+from support.brokers.all_processes import all_pids
+from support.clients.wire_client import WireClient
+from support.faults.shim import SYNCS, FailingCall, broker_command, shimmed
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.delete_records import DeleteRecordsRequest

@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fault.shim import SHORT, FailingCall, shimmed
-from support.grids import some_of
+from support.faults.shim import SHORT, FailingCall, shimmed
+from support.running.grids import some_of
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(1200)]
 

@@ -25,7 +25,7 @@ from fault.failover_load import (
     FailoverLoad,
     doubled,
 )
-from support.pace import hold
+from support.running.pace import hold
 
 from kbroker.testing import Cluster, wait_until
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from fault.disks import MIB, fill_up, small_disk
-from support.all_processes import all_pids
-from support.pace import hold
-from support.wire_client import WireClient
+from support.brokers.all_processes import all_pids
+from support.clients.wire_client import WireClient
+from support.running.pace import hold
 
 from kbroker.errors import ErrorCode
 from kbroker.record.builder import BatchBuilder

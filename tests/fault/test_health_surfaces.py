@@ -17,9 +17,9 @@ import pytest
 from fault.cluster_load import create_replicated
 from fault.disks import MIB, failing_disk, fill_up, small_disk
 from fault.health_surfaces import Surface, Watch, of_broker, of_cluster, watching
-from fault.load import TOPIC
-from support.wire_client import WireClient
-from support.zookeeper import skip_without_zookeeper
+from support.brokers.zookeeper import skip_without_zookeeper
+from support.clients.wire_client import WireClient
+from support.faults.load import TOPIC
 
 from kbroker.record.builder import BatchBuilder
 from kbroker.testing import Broker, Cluster, wait_until

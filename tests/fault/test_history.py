@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fault.history import (
+from support.faults.history import (
     ABORTED,
     COMMITTED,
     MARKER,

@@ -17,10 +17,10 @@ from fault.io_death_exam import (
     java_writer,
     killing,
 )
-from interop.drivers.franz import go_missing
-from interop.drivers.java import java_missing
-from support.grids import some_of
-from support.wire_client import WireClient
+from support.clients.wire_client import WireClient
+from support.drivers.franz import go_missing
+from support.drivers.java import java_missing
+from support.running.grids import some_of
 
 from kbroker.testing import Broker
 

@@ -9,11 +9,11 @@ import time
 from contextlib import suppress
 
 import pytest
-from fault.history import History
 from fault.leftovers import Leftovers
-from fault.load import Load, assert_consistent
-from support.grids import some_of
-from support.pace import hold
+from support.faults.history import History
+from support.faults.load import Load, assert_consistent
+from support.running.grids import some_of
+from support.running.pace import hold
 
 from kbroker.testing import Broker, wait_until
 
@@ -48,8 +48,8 @@ def wait_until_all_write(history: History) -> None:
 
 
 def with_topic(broker: Broker) -> None:
-    from fault.load import TOPIC
-    from support.wire_client import WireClient
+    from support.clients.wire_client import WireClient
+    from support.faults.load import TOPIC
 
     with WireClient((broker.host, broker.port)) as client:
         client.create_topic(TOPIC, PARTITIONS)

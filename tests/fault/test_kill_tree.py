@@ -14,11 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from fault.history import History
 from fault.leftovers import Leftovers
-from fault.load import TOPIC, Load, assert_consistent
-from support.pace import hold
-from support.wire_client import WireClient, batch_of, produce_request
+from support.clients.wire_client import WireClient, batch_of, produce_request
+from support.faults.history import History
+from support.faults.load import TOPIC, Load, assert_consistent
+from support.running.pace import hold
 
 from kbroker.protocol import codec
 from kbroker.protocol.messages.produce import ProduceResponse

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import load_source
-from support.load_source import MadeUp, expected, rows_in, rows_in_table
-from support.postgresql import postgresql
+from support.spark import load_source
+from support.spark.load_source import MadeUp, expected, rows_in, rows_in_table
+from support.spark.postgresql import postgresql
 
 from kbroker.spark.load import points
 from kbroker.spark.load.dialects import dialect_of
@@ -38,7 +38,7 @@ SOME = [
 # Imports are most of what a load costs: all are forked from a process that has done them.
 # (pyarrow imports pandas with the first rows.)
 PROCESSES = multiprocessing.get_context("forkserver")
-IMPORTED = ["support.load_source", "pandas", "deltalake", "kbroker.spark.load.iceberg_folder"]
+IMPORTED = ["support.spark.load_source", "pandas", "deltalake", "kbroker.spark.load.iceberg_folder"]
 
 
 @pytest.fixture(scope="module", autouse=True)

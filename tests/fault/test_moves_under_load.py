@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from fault.disks import MIB, failing_disk
-from fault.history import History
-from fault.load import TOPIC, Load, assert_consistent
-from support.log_dir_moves import alter, move_all, replicas, set_rate
-from support.pace import hold
-from support.wire_client import WireClient
+from support.clients.log_dir_moves import alter, move_all, replicas, set_rate
+from support.clients.wire_client import WireClient
+from support.faults.history import History
+from support.faults.load import TOPIC, Load, assert_consistent
+from support.running.pace import hold
 
 from kbroker.errors import ErrorCode
 from kbroker.storage.moves.replica_move import SWITCH_BYTES

@@ -12,8 +12,8 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
-from support.pace import hold
-from support.wire_client import WireClient, batch_of
+from support.clients.wire_client import WireClient, batch_of
+from support.running.pace import hold
 
 from kbroker.errors import ErrorCode
 from kbroker.testing import Broker, BrokerFailed, wait_until

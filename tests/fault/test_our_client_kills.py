@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 from fault.cluster_exam import BROKERS, PARTITIONS, SETTINGS, goes_on, mend
 from fault.cluster_load import ClusterLoad, create_replicated, read_leaders
-from fault.history import History, ReaderLog, WriterLog, value_of
-from fault.load import CLIENT_TIMEOUT_MS, TOPIC
 from fault.test_cluster_kills import HARM
-from support.pace import hold
+from support.faults.history import History, ReaderLog, WriterLog, value_of
+from support.faults.load import CLIENT_TIMEOUT_MS, TOPIC
+from support.running.pace import hold
 
 from kbroker._ext.client.record_futures import RecordFuture
 from kbroker.client import KafkaConsumer, KafkaProducer, TopicPartition

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from support.racks import (
+from support.brokers.racks import (
     LEADER,
     NEAR,
     PATIENCE_S,

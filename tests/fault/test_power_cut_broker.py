@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault.history import COMMITTED, entries_of
-from fault.shim import broker_command, shimmed
 from fault.write_log import JOURNAL, STRICT, Change, Disk, Marker, marks, read_log
-from support.log_dir_moves import alter, replicas
-from support.wire_client import LATEST, WireClient, batch_of, produce_request
+from support.clients.log_dir_moves import alter, replicas
+from support.clients.wire_client import LATEST, WireClient, batch_of, produce_request
+from support.faults.history import COMMITTED, entries_of
+from support.faults.shim import broker_command, shimmed
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest

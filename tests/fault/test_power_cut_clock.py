@@ -23,8 +23,8 @@ from pathlib import Path
 
 import pytest
 from fault.disks import FailingDisk, failing_disk
-from support.log_store import LogStore, batch, stored_values
-from support.wire_client import WireClient, batch_of
+from support.clients.wire_client import WireClient, batch_of
+from support.storage.log_store import LogStore, batch, stored_values
 
 from kbroker.storage.log.partition_log import PartitionLog
 from kbroker.testing import Broker, wait_until

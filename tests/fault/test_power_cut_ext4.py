@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from fault.disks import failing_disk
-from support.wire_client import WireClient, batch_of
+from support.clients.wire_client import WireClient, batch_of
 
 from kbroker.testing import Broker, wait_until
 

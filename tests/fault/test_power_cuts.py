@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault.shim import shimmed
 from fault.storage_workload import (
     COMPACTED,
     CONFIG,
@@ -31,9 +30,10 @@ from fault.storage_workload import (
     value_of,
 )
 from fault.write_log import JOURNAL, STRICT, Change, Disk, marks, read_log
-from support.compaction import stored_batches
-from support.grids import some_of
-from support.log_store import LogStore, append, batch
+from support.faults.shim import shimmed
+from support.running.grids import some_of
+from support.storage.compaction import stored_batches
+from support.storage.log_store import LogStore, append, batch
 
 from kbroker.record.batch import Record
 from kbroker.storage.log.partition_log import PartitionLog

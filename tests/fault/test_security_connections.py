@@ -5,24 +5,20 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from pathlib import Path
 
 import pytest
-from support.pace import hold
-from support.secured import SecuredClient, Site, address_of
-from support.wire_client import WireClient, batch_of, request_frame
+from support.clients.wire_client import WireClient, batch_of, request_frame
+from support.faults.hostile_harness import MIB, GoodClient, nothing_dies
+from support.running.pace import hold
+from support.security.secured import SecuredClient, Site, address_of
 
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest
 from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kbroker.testing import Broker, wait_until
-
-sys.path.append(str(Path(__file__).parents[1] / "integration"))
-from hostile_harness import MIB, GoodClient, nothing_dies
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(900)]
 

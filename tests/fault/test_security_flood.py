@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import sys
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
-from support.wire_client import WireClient
+from support.clients.wire_client import WireClient
+from support.faults.hostile_harness import nothing_dies
 
 from kbroker.testing import Broker
-
-sys.path.append(str(Path(__file__).parents[1] / "integration"))
-from hostile_harness import nothing_dies
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(300)]
 

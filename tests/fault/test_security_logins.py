@@ -7,15 +7,15 @@ import math
 import random
 import socket
 import struct
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.secured import PASSWORDS, LoginRefused, SecuredClient, Site, address_of
-from support.wire_client import request_frame
+from support.clients.wire_client import request_frame
+from support.faults.hostile_harness import MIB, GoodClient, nothing_dies
+from support.security.secured import PASSWORDS, LoginRefused, SecuredClient, Site, address_of
 
 from kbroker.client.admin import users as admin
 from kbroker.client.connections.cluster import Cluster
@@ -24,9 +24,6 @@ from kbroker.protocol.api import ApiKey, request_class
 from kbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kbroker.testing import Broker, wait_until
-
-sys.path.append(str(Path(__file__).parents[1] / "integration"))
-from hostile_harness import MIB, GoodClient, nothing_dies
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(600)]
 

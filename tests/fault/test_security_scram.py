@@ -6,14 +6,13 @@ import base64
 import hashlib
 import hmac
 import random
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from support.secured import PASSWORDS, Site, address_of
-from support.wire_client import WireClient
+from support.clients.wire_client import WireClient
+from support.faults.hostile_harness import MIB, nothing_dies
+from support.security.secured import PASSWORDS, Site, address_of
 
 from kbroker.client.admin import users as admin
 from kbroker.client.connections.cluster import Cluster
@@ -25,9 +24,6 @@ from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kbroker.testing import Broker
-
-sys.path.append(str(Path(__file__).parents[1] / "integration"))
-from hostile_harness import MIB, nothing_dies
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(600)]
 

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import pytest
 from cryptography.hazmat.primitives import serialization
-from support.all_processes import all_pids
-from support.secured import JAAS, LoginRefused, SecuredClient, Site, address_of
-from support.wire_client import WireClient
+from support.brokers.all_processes import all_pids
+from support.clients.wire_client import WireClient
+from support.security.secured import JAAS, LoginRefused, SecuredClient, Site, address_of
 
 from kbroker.client.admin import users as admin
 from kbroker.client.connections.cluster import Cluster

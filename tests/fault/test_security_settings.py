@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.wire_client import WireClient
+from support.clients.wire_client import WireClient
 
 from kbroker.config.resource_types import BROKER, TOPIC
 from kbroker.errors import ErrorCode

@@ -9,7 +9,6 @@ import shutil
 import socket
 import ssl
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,15 +17,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from support.pace import hold
-from support.secured import HOST, SecuredClient, Site, address_of
-from support.wire_client import WireClient, batch_of
+from support.clients.wire_client import WireClient, batch_of
+from support.faults.hostile_harness import MIB, GoodClient, nothing_dies
+from support.running.pace import hold
+from support.security.secured import HOST, SecuredClient, Site, address_of
 
 from kbroker.security.certificates import create_authority
 from kbroker.testing import Broker, wait_until
-
-sys.path.append(str(Path(__file__).parents[1] / "integration"))
-from hostile_harness import MIB, GoodClient, nothing_dies
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(600)]
 

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from support.log_store import NOW_MS, LogStore, append, batch, stored_values
+from support.storage.log_store import NOW_MS, LogStore, append, batch, stored_values
 
 from kbroker._ext.shared.partition_table import OFFLINE, ONLINE
 from kbroker.storage.log.log_lookup import list_offsets

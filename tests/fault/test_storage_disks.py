@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from fault import disks
-from support.log_store import (
+from support.storage.log_store import (
     NOW_MS,
     LogStore,
     append,

@@ -7,9 +7,9 @@ import time
 
 import pytest
 from fault.chain import SETTINGS, Chain
-from fault.history import History
 from fault.leftovers import Leftovers
-from support.pace import hold
+from support.faults.history import History
+from support.running.pace import hold
 
 from kbroker.testing import Broker
 

@@ -12,8 +12,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from support.grids import some_of
-from support.log_store import LogStore, append, end_transaction, sent
+from support.running.grids import some_of
+from support.storage.log_store import LogStore, append, end_transaction, sent
 
 from kbroker.storage.segments.txn_index import AbortedTransaction, read_entries
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 from fault.chain import PARTITIONS, SETTINGS, Chain, read_entries
-from fault.history import ABORTED, COMMITTED, Attempt, History
-from fault.load import TOPIC
 from fault.proxy import Proxy
-from interop.drivers import ClientError
-from interop.drivers.java import FIRST_TEST_TIMEOUT_S, Java, java_missing
-from interop.drivers.transactions import JavaTransactions
-from support.pace import hold
-from support.wire_client import WireClient
+from support.clients.wire_client import WireClient
+from support.drivers import ClientError
+from support.drivers.java import FIRST_TEST_TIMEOUT_S, Java, java_missing
+from support.drivers.transactions import JavaTransactions
+from support.faults.history import ABORTED, COMMITTED, Attempt, History
+from support.faults.load import TOPIC
+from support.running.pace import hold
 
 from kbroker.testing import Broker, wait_until
 

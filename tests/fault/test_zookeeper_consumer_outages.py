@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support.zookeeper import ZooKeeperServer
-from support.zookeeper_group import WAIT_S, Member, arguments, opened, our_command
+from support.brokers.zookeeper import ZooKeeperServer
+from support.clients.zookeeper_group import WAIT_S, Member, arguments, opened, our_command
 
 from kbroker.client import KafkaProducer
 from kbroker.client.admin.topics import NewTopic, create_topics

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from confluent_kafka import Consumer, TopicPartition
-from interop.drivers.confluent import Confluent
-from interop.drivers.java import Java
-from interop.drivers.transactions import JavaTransactions
+from support.drivers.confluent import Confluent
+from support.drivers.java import Java
+from support.drivers.transactions import JavaTransactions
 
 from kbroker.testing import Broker, Cluster
 

@@ -15,7 +15,7 @@ from kafka import KafkaConsumer
 from kafka.admin import KafkaAdminClient
 from kafka.admin import NewTopic as KafkaPythonTopic
 from kafka.structs import TopicPartition
-from support.wire_client import WireClient, batch_of
+from support.clients.wire_client import WireClient, batch_of
 
 from kbroker.errors import ErrorCode
 from kbroker.testing.waiting import wait_until

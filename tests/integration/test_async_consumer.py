@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from support import client_topics as topics
+from support.clients import client_topics as topics
 
 from kbroker.client.aio import AsyncKafkaConsumer
 from kbroker.client.connections.cluster import Cluster

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from support import client_topics as topics
+from support.clients import client_topics as topics
 
 from kbroker.client.aio import AsyncKafkaConsumer, AsyncKafkaProducer
 from kbroker.client.batches.record_arrays import Fields

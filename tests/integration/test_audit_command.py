@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from support.grids import some_of
-from support.load_records import FIRST_MS, STEP_MS, produce
-from support.postgresql import postgresql
-from support.topics import create_topic, read_topic
+from support.clients.topics import create_topic, read_topic
+from support.running.grids import some_of
+from support.spark.load_records import FIRST_MS, STEP_MS, produce
+from support.spark.postgresql import postgresql
 
 from kbroker.cli import command
 from kbroker.spark.audit.cli import main

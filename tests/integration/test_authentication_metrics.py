@@ -9,8 +9,8 @@ from base64 import b64decode
 from pathlib import Path
 
 import pytest
-from support.secured import PASSWORDS, LoginRefused, SecuredClient, Site, address_of
-from support.zookeeper import ZooKeeperServer
+from support.brokers.zookeeper import ZooKeeperServer
+from support.security.secured import PASSWORDS, LoginRefused, SecuredClient, Site, address_of
 
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest

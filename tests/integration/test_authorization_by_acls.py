@@ -1,4 +1,4 @@
-"""ACLs with real processes. Clients differ by their address (``support.acl_requests``)."""
+"""ACLs with real processes. Clients differ by their address (``support.security.acl_requests``)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.acl_requests import ADMIN, acl, admin_acls, create, delete, describe
-from support.wire_client import WireClient, batch_of, produce_request
+from support.clients.wire_client import WireClient, batch_of, produce_request
+from support.security.acl_requests import ADMIN, acl, admin_acls, create, delete, describe
 
 from kbroker.errors import EXIT_BAD_CONFIG, ErrorCode
 from kbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -271,7 +271,10 @@ def created(admin: WireClient, topic: str) -> bool:
 
 REFUSED = [
     ("authorizer.class.name=org.example.Authorizer", "Java classes are never loaded"),
-    ("authorizer.class.name=support.plugged_in.RefusingAuthorizer", "cannot reach the directory"),
+    (
+        "authorizer.class.name=support.brokers.plugged_in.RefusingAuthorizer",
+        "cannot reach the directory",
+    ),
 ]
 
 
@@ -302,8 +305,8 @@ def test_rules_that_do_not_load_refuse_the_start(
 def test_policies_reject_with_their_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
     settings = {
-        "create.topic.policy.class.name": "support.plugged_in.TopicPolicy",
-        "alter.config.policy.class.name": "support.plugged_in.ConfigPolicy",
+        "create.topic.policy.class.name": "support.brokers.plugged_in.TopicPolicy",
+        "alter.config.policy.class.name": "support.brokers.plugged_in.ConfigPolicy",
         "num.partitions": "2",
     }
     with Broker(settings, command=COMMAND) as broker, client_of(broker, ADMIN) as client:

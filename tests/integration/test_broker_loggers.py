@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from process_harness import health, http_get
+from support.brokers.process_harness import health, http_get
 
 from kbroker.client.admin import configs as config_admin
 from kbroker.client.admin.configs import BROKER_LOGGER

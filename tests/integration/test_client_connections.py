@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from support.fake_broker import FakeBroker, Respond, sasl_responses
+from support.brokers.fake_broker import FakeBroker, Respond, sasl_responses
 
 from kbroker.client.batches import transactions
 from kbroker.client.batches.fetch import RangeFetch

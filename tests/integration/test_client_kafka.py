@@ -12,8 +12,8 @@ import pytest
 
 pa = pytest.importorskip("pyarrow")
 
-from support import certificates  # noqa: E402
-from support import client_topics as topics  # noqa: E402
+from support.clients import client_topics as topics  # noqa: E402
+from support.security import certificates  # noqa: E402
 
 from kbroker.client.batches import transactions  # noqa: E402
 from kbroker.client.batches.arrow import ArrowProducer  # noqa: E402

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from support.topics import create_topic
+from support.clients.topics import create_topic
 
 from kbroker.client.connections.connection import Connection
 from kbroker.client.errors import ClientError

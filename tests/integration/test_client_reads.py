@@ -12,7 +12,7 @@ import pytest
 
 pa = pytest.importorskip("pyarrow")
 
-from support import client_topics as topics  # noqa: E402
+from support.clients import client_topics as topics  # noqa: E402
 
 from kbroker.client.batches.arrow import read_arrow, schema_of  # noqa: E402
 from kbroker.client.batches.counts import count_records  # noqa: E402

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from process_harness import http_get
-from support.dashboards import Scrape
-from support.otlp import distribution, histogram, metrics_data
+from support.brokers.process_harness import http_get
+from support.surfaces.dashboards import Scrape
+from support.surfaces.otlp import distribution, histogram, metrics_data
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 

@@ -13,9 +13,9 @@ import pytest
 
 pa = pytest.importorskip("pyarrow")
 
-from support import certificates  # noqa: E402
-from support import client_topics as topics  # noqa: E402
-from support.certificates import Certificate  # noqa: E402
+from support.clients import client_topics as topics  # noqa: E402
+from support.security import certificates  # noqa: E402
+from support.security.certificates import Certificate  # noqa: E402
 
 from kbroker.client.connections.cluster import Cluster  # noqa: E402
 from kbroker.client.connections.security import Security  # noqa: E402

@@ -14,11 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
-from support.grids import some_of
+from support.running.grids import some_of
 
 pa = pytest.importorskip("pyarrow")
 
-from support import client_topics as topics  # noqa: E402
+from support.clients import client_topics as topics  # noqa: E402
 
 from kbroker.client.batches import transactions  # noqa: E402
 from kbroker.client.batches.arrow import ArrowProducer  # noqa: E402

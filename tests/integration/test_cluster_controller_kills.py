@@ -11,7 +11,7 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 from kazoo.client import KazooClient
-from support.wire_client import WireClient
+from support.clients.wire_client import WireClient
 from test_rolling_restart import PARTITIONS, TOPIC, loaded
 
 from kbroker.hosting.journal import FILE_NAME

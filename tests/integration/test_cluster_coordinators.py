@@ -17,8 +17,8 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import NewTopic
-from support.wire_client import WireClient
-from support.zookeeper import ZooKeeperServer
+from support.brokers.zookeeper import ZooKeeperServer
+from support.clients.wire_client import WireClient
 
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, coordinator_partition
 from kbroker.errors import ErrorCode

@@ -14,7 +14,7 @@ from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic
 from kafka.errors import TopicAlreadyExistsError
 from kazoo.client import KazooClient
-from support.zookeeper import skip_without_zookeeper
+from support.brokers.zookeeper import skip_without_zookeeper
 
 from kbroker.metastore import paths
 from kbroker.testing import Cluster, wait_until

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
-from support.pace import hold
+from support.running.pace import hold
 
 from kbroker.metastore.kept_session import FILE_NAME
 from kbroker.testing import Cluster, processes, wait_until

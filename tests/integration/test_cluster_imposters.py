@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
-from support.control_client import Controller
-from support.wire_client import LATEST, WireClient, batch_of
-from support.zookeeper import skip_without_zookeeper
+from support.brokers.zookeeper import skip_without_zookeeper
+from support.clients.control_client import Controller
+from support.clients.wire_client import LATEST, WireClient, batch_of
 
 from kbroker.cluster.control_requests import LEADER_DURING_DELETE, Sender
 from kbroker.errors import ErrorCode

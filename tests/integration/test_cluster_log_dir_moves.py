@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic
-from support.log_dir_moves import move_all, replicas, set_rate
-from support.wire_client import LATEST, WireClient
-from support.zookeeper import skip_without_zookeeper
+from support.brokers.zookeeper import skip_without_zookeeper
+from support.clients.log_dir_moves import move_all, replicas, set_rate
+from support.clients.wire_client import LATEST, WireClient
 
 from kbroker.testing import Cluster, wait_until
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from support.kerberos import MODULE, REALM, SERVICE, Kdc, gssapi_or_skip, kerberos_missing
-from support.zookeeper import skip_without_zookeeper
+from support.brokers.zookeeper import skip_without_zookeeper
+from support.security.kerberos import MODULE, REALM, SERVICE, Kdc, gssapi_or_skip, kerberos_missing
 
 from kbroker.testing import Broker, Cluster
 

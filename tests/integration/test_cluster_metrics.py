@@ -13,8 +13,8 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 from kazoo.client import KazooClient
-from support.all_processes import wait_until_all_serve
-from support.wire_client import WireClient
+from support.brokers.all_processes import wait_until_all_serve
+from support.clients.wire_client import WireClient
 
 from kbroker.testing import Broker, wait_until
 from kbroker.testing.cluster import Cluster

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from support.grids import some_of
-from support.racks import (
+from support.brokers.racks import (
     LEADER,
     NEAR,
     PATIENCE_S,
@@ -20,6 +19,7 @@ from support.racks import (
     fetches_redirected,
     produce,
 )
+from support.running.grids import some_of
 
 from kbroker.client import KafkaAdminClient, KafkaConsumer
 from kbroker.client.admin.topics import NewTopic

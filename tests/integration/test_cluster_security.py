@@ -17,8 +17,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
-from support.secured_peers import PASSWORD, USER, SecuredPeers, write_user
-from support.zookeeper import skip_without_zookeeper
+from support.brokers.zookeeper import skip_without_zookeeper
+from support.security.secured_peers import PASSWORD, USER, SecuredPeers, write_user
 
 from kbroker.client.connections.connection import Connection
 from kbroker.client.connections.security import Security

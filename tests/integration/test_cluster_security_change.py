@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.admin import NewTopic
-from support.secured_peers import SecuredPeers, write_user
-from support.writing import Writing
+from support.clients.writing import Writing
+from support.security.secured_peers import SecuredPeers, write_user
 
 from kbroker.testing import Broker, Cluster, wait_until
 from kbroker.testing.ports import LOCALHOST, HeldPort

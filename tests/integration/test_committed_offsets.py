@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.wire_client import WireClient
+from support.clients.wire_client import WireClient
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.create_topics import CreateTopicsRequest

@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
-from support.message_sets import OldMessage, set_bytes, wrapper_bytes
+from support.storage.message_sets import OldMessage, set_bytes, wrapper_bytes
 
 from kbroker.record.compression import GZIP
 from kbroker.testing import Broker

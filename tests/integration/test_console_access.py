@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.console_calls import call, got
-from support.secured import PASSWORDS, Site
+from support.security.secured import PASSWORDS, Site
+from support.surfaces.console_calls import call, got
 
 from kbroker.client.admin.acls import Acl, create_acls
 from kbroker.client.admin.topics import NewTopic, create_topics

@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from support.all_processes import wait_until_all_serve
-from support.console_calls import call, got
+from support.brokers.all_processes import wait_until_all_serve
+from support.surfaces.console_calls import call, got
 
 from kbroker.client import KafkaProducer
 from kbroker.testing import Broker, wait_until

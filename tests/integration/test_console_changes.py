@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
-from support.console_calls import call, got
+from support.surfaces.console_calls import call, got
 
 from kbroker.client import KafkaProducer
 from kbroker.client.admin.quotas import describe_quotas

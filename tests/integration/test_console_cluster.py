@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.console_calls import call, got
+from support.surfaces.console_calls import call, got
 
 from kbroker.client import KafkaProducer
 from kbroker.client.admin.configs import BROKER, TOPIC, alter_configs

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
-from support.browser import Browser
-from support.console_calls import got
-from support.console_pages import ATTACK, checked, fits, shot, visit
+from support.surfaces.browser import Browser
+from support.surfaces.console_calls import got
+from support.surfaces.console_pages import ATTACK, checked, fits, shot, visit
 
 from kbroker.client import KafkaProducer
 from kbroker.client.admin.acls import Acl, create_acls

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
-from support.browser import Browser
-from support.console_calls import got
-from support.console_pages import ATTACK, NARROW, checked, fits, shot, visit
+from support.surfaces.browser import Browser
+from support.surfaces.console_calls import got
+from support.surfaces.console_pages import ATTACK, NARROW, checked, fits, shot, visit
 
 from kbroker.client import KafkaConsumer, KafkaProducer
 from kbroker.client.admin.topics import NewTopic, create_topics

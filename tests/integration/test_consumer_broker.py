@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from support import client_topics as topics
-from support.secured import PASSWORDS, Site, address_of
+from support.clients import client_topics as topics
+from support.security.secured import PASSWORDS, Site, address_of
 
 from kbroker.client import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kbroker.client.connections.cluster import Cluster

@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from support.zookeeper import skip_without_zookeeper
-from support.zookeeper_group import Store, opened
+from support.brokers.zookeeper import skip_without_zookeeper
+from support.clients.zookeeper_group import Store, opened
 
 from kbroker.client import KafkaProducer
 from kbroker.client.admin.topics import NewTopic, add_partitions, create_topics

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from interop.drivers.java import CACHE, JAVAC_OPTIONS, JVM_OPTIONS, SOURCES, java_missing
-from support.containers import USER, Podman, free_port, podman_missing
+from support.brokers.containers import USER, Podman, free_port, podman_missing
+from support.drivers.java import CACHE, JAVAC_OPTIONS, JVM_OPTIONS, SOURCES, java_missing
 
 from kbroker.config.loader import BrokerConfig
 from kbroker.testing import wait_until

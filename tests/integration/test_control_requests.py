@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.control_client import CONTROLLER_ID, EPOCH, Controller, controlled_broker
-from support.peer_loop import PeerLoop
-from support.wire_client import WireClient, batch_of
+from support.clients.control_client import CONTROLLER_ID, EPOCH, Controller, controlled_broker
+from support.clients.wire_client import WireClient, batch_of
+from support.network.peer_loop import PeerLoop
 
 from kbroker.cluster.control_requests import (
     LEADER_DURING_DELETE,

@@ -4,8 +4,8 @@ import os
 import shutil
 
 import pytest
-from controller_harness import NETWORK, ControllerHarness, topic
-from support.kraft_dirs import drop_records, zookeeper_dir
+from support.controller.controller_harness import NETWORK, ControllerHarness, topic
+from support.storage.kraft_dirs import drop_records, zookeeper_dir
 
 from kbroker._ext.log.producer_state import ProducerState
 from kbroker.adopt.at_start import look_at_topics

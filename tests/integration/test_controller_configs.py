@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from controller_harness import IO_0, NETWORK, ControllerHarness, topic
+from support.controller.controller_harness import IO_0, NETWORK, ControllerHarness, topic
 
 from kbroker.cluster.settings import effective_config
 from kbroker.config.dynamic import APPEND, DELETE, SET, SUBTRACT

@@ -4,8 +4,8 @@ import time
 from pathlib import Path
 
 import pytest
-from controller_harness import IO_0, IO_1, NETWORK, ControllerHarness, topic
-from support.wire_client import WireClient
+from support.clients.wire_client import WireClient
+from support.controller.controller_harness import IO_0, IO_1, NETWORK, ControllerHarness, topic
 
 from kbroker.errors import ErrorCode
 from kbroker.hosting.slots import JOURNAL_NAME

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from support.grids import some_of
-from support.wire_client import WireClient
+from support.clients.wire_client import WireClient
+from support.running.grids import some_of
 
 from kbroker.client.batches.produce import BatchProducer
 from kbroker.client.connections.cluster import Cluster as Client

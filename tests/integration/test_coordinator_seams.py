@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.coordinator_client import AWAY, NOTHING, Client, Writer, code_in, response_to_join
-from support.pace import hold
+from support.clients.coordinator_client import (
+    AWAY,
+    NOTHING,
+    Client,
+    Writer,
+    code_in,
+    response_to_join,
+)
+from support.running.pace import hold
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.delete_groups import DeleteGroupsRequest

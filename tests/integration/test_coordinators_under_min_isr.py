@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from support.coordinator_client import Client, code_in, commit_request, response_to_join
-from support.wire_client import WireClient
+from support.clients.coordinator_client import Client, code_in, commit_request, response_to_join
+from support.clients.wire_client import WireClient
 
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.errors import ErrorCode

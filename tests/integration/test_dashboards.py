@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from process_harness import http_get
-from support.dashboards import NEEDED, Needed, Scrape
+from support.brokers.process_harness import http_get
+from support.surfaces.dashboards import NEEDED, Needed, Scrape
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 

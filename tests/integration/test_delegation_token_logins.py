@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import token_requests as tokens
-from support.acl_requests import acl
-from support.acl_requests import create as create_acls
-from support.secured import JAAS, PASSWORDS, SecuredClient, address_of
-from support.zookeeper import ZooKeeperServer
+from support.brokers.zookeeper import ZooKeeperServer
+from support.security import token_requests as tokens
+from support.security.acl_requests import acl
+from support.security.acl_requests import create as create_acls
+from support.security.secured import JAAS, PASSWORDS, SecuredClient, address_of
 
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.connections.security import Security

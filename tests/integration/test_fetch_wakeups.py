@@ -7,7 +7,7 @@ import select
 import signal
 
 import pytest
-from support.fetch_log import FetchBench, OwnedLog, Place
+from support.storage.fetch_log import FetchBench, OwnedLog, Place
 
 from kbroker._ext.fetch import fetch_engine
 from kbroker._ext.shared import partition_table

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.control_client import Controller, controlled_broker
-from support.scripted_leader import LedLog, ScriptedLeader
-from support.wire_client import WireClient, batch_of
+from support.clients.control_client import Controller, controlled_broker
+from support.clients.wire_client import WireClient, batch_of
+from support.replication.scripted_leader import LedLog, ScriptedLeader
 
 from kbroker.cluster.control_requests import LiveBroker
 from kbroker.errors import ErrorCode

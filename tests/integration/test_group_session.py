@@ -10,8 +10,8 @@ from itertools import count
 from typing import Any
 
 import pytest
-from support.zookeeper import skip_without_zookeeper
-from support.zookeeper_group import Store, opened
+from support.brokers.zookeeper import skip_without_zookeeper
+from support.clients.zookeeper_group import Store, opened
 
 from kbroker.client.errors import ClientError
 from kbroker.legacy.zookeeper_consumer.group_session import GroupSession

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from hostile_harness import MIB, GoodClient, nothing_dies
-from support.pace import hold
-from support.wire_client import WireClient, batch_of, produce_request
+from support.clients.wire_client import WireClient, batch_of, produce_request
+from support.faults.hostile_harness import MIB, GoodClient, nothing_dies
+from support.running.pace import hold
 
 from kbroker._ext.base.crc32c import crc32c
 from kbroker.errors import ErrorCode

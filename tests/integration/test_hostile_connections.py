@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 
 import pytest
-from hostile_harness import MIB, GoodClient, nothing_dies, refused_count
-from support.pace import hold
-from support.wire_client import WireClient, batch_of, produce_request, request_frame
+from support.clients.wire_client import WireClient, batch_of, produce_request, request_frame
+from support.faults.hostile_harness import MIB, GoodClient, nothing_dies, refused_count
+from support.running.pace import hold
 
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest
 from kbroker.protocol.messages.fetch import FetchRequest

@@ -11,24 +11,20 @@ import itertools
 import os
 import random
 import struct
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile_harness import MIB, GoodClient, nothing_dies, refused_count
-from support.pace import hold
-from support.wire_client import WireClient, batch_of, request_frame
+from support.clients.wire_client import WireClient, batch_of, request_frame
+from support.faults.hostile_harness import MIB, GoodClient, nothing_dies, refused_count
+from support.network.codec_samples import random_message
+from support.running.pace import hold
 
 from kbroker.protocol.api import ApiKey, find, request_class
 from kbroker.protocol.header import encode_request_header
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest
 from kbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.testing import Broker, wait_until
-
-sys.path.append(str(Path(__file__).parents[1] / "wire"))
-from codec_samples import random_message
 
 SCALE = max(1, int(os.environ.get("KBROKER_FAULT_SCALE", "1")))
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -246,7 +242,7 @@ def test_produce_with_broken_inner_lengths_harms_nobody(
     broker: Broker, chance: random.Random
 ) -> None:
     """The same for produces with records: the hot path has its own decoder."""
-    from support.wire_client import produce_request
+    from support.clients.wire_client import produce_request
 
     attacker = Attacker(broker)
     with nothing_dies(broker), GoodClient(broker, TOPIC):

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile_harness import MIB, GoodClient, nothing_dies
-from support.grids import some_of
-from support.wire_client import WireClient, batch_of, request_frame
+from support.clients.wire_client import WireClient, batch_of, request_frame
+from support.faults.hostile_harness import MIB, GoodClient, nothing_dies
+from support.running.grids import some_of
 
 from kbroker.config.key import UNKNOWN
 from kbroker.errors import ErrorCode

@@ -9,8 +9,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
-from process_harness import http_get
-from support.sanitizer import SANITIZED
+from support.brokers.process_harness import http_get
+from support.running.sanitizer import SANITIZED
 
 from kbroker.client.admin import topics as topic_admin
 from kbroker.client.connections.cluster import Cluster

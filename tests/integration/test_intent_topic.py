@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.fake_broker import FakeBroker, Respond
+from support.brokers.fake_broker import FakeBroker, Respond
 
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import RejectedError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.wire_client import WireClient, batch_of
+from support.clients.wire_client import WireClient, batch_of
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.describe_configs import DescribeConfigsRequest

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.zookeeper import skip_without_zookeeper
+from support.brokers.zookeeper import skip_without_zookeeper
 
 from kbroker.testing import wait_until
 from kbroker.testing.ports import HeldPort

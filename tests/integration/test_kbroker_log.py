@@ -2,8 +2,8 @@
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from support.grids import some_of
-from support.log_files import run, run_json
+from support.running.grids import some_of
+from support.storage.log_files import run, run_json
 
 from kbroker.testing import Broker
 

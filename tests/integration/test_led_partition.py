@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.control_client import Controller, controlled_broker
-from support.wire_client import WireClient, batch_of
+from support.clients.control_client import Controller, controlled_broker
+from support.clients.wire_client import WireClient, batch_of
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.fetch import FetchRequest

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.secured import PASSWORDS, Site, address_of
+from support.security.secured import PASSWORDS, Site, address_of
 
 from kbroker.client.errors import RejectedError
 from kbroker.errors import ErrorCode

@@ -8,9 +8,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from support.load_records import all_places, places_in, produce
-from support.load_source import rows_in_table
-from support.topics import create_topic
+from support.clients.topics import create_topic
+from support.spark.load_records import all_places, places_in, produce
+from support.spark.load_source import rows_in_table
 
 from kbroker.spark.load.cli import main
 from kbroker.testing import Broker

@@ -17,9 +17,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from support.load_records import FIRST_MS, STEP_MS, all_places, places_in, produce
-from support.threads import noted
-from support.topics import create_topic, delete_records, delete_topic
+from support.clients.topics import create_topic, delete_records, delete_topic
+from support.running.threads import noted
+from support.spark.load_records import FIRST_MS, STEP_MS, all_places, places_in, produce
 
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import TopicChanged

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from support.load_records import FIRST_MS, STEP_MS, all_places, produce, value_of
-from support.postgresql import postgresql
-from support.topics import create_topic
+from support.clients.topics import create_topic
+from support.spark.load_records import FIRST_MS, STEP_MS, all_places, produce, value_of
+from support.spark.postgresql import postgresql
 
 from kbroker.cli import command
 from kbroker.spark.load.cli import main

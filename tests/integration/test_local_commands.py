@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.all_processes import wait_until_all_serve
+from support.brokers.all_processes import wait_until_all_serve
 
 from kbroker.cli import command
 from kbroker.cli.local.attached import AttachedBroker

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.log_dir_moves import alter, cordon, move_all, replicas, set_rate
-from support.pace import hold
-from support.threads import noted
-from support.wire_client import WireClient, batch_of
+from support.clients.log_dir_moves import alter, cordon, move_all, replicas, set_rate
+from support.clients.wire_client import WireClient, batch_of
+from support.running.pace import hold
+from support.running.threads import noted
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.create_partitions import CreatePartitionsRequest

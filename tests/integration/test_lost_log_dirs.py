@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.wire_client import EARLIEST, LATEST, WireClient, batch_of
+from support.clients.wire_client import EARLIEST, LATEST, WireClient, batch_of
 
 from kbroker.errors import ErrorCode
 from kbroker.testing import Broker

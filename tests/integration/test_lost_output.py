@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.in_one import in_one
+from support.running.in_one import in_one
 
 from kbroker.cli import command
 from kbroker.cli.kafka.table import TOOLS

@@ -9,9 +9,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hostile_harness import nothing_dies
-from support.message_sets import OldMessage, message_bytes, messages_in, set_bytes, wrapper_bytes
-from support.wire_client import WireClient, batch_of, produce_request
+from support.clients.wire_client import WireClient, batch_of, produce_request
+from support.faults.hostile_harness import nothing_dies
+from support.storage.message_sets import (
+    OldMessage,
+    message_bytes,
+    messages_in,
+    set_bytes,
+    wrapper_bytes,
+)
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.fetch import FetchRequest

@@ -25,7 +25,7 @@ def test_reporter_sees_what_producers_do(tmp_path: Path, monkeypatch: pytest.Mon
         "PYTHONPATH", os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
     )
     settings = {
-        "metric.reporters": "support.metric_reporters.FileReporter",
+        "metric.reporters": "support.brokers.metric_reporters.FileReporter",
         "kafka.metrics.polling.interval.secs": 1,
     }
     options = ["--override", f"reporter.file={path}"]

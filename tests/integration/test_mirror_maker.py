@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.mirrors import Copy, Mirror, create, fill, in_order_from_restarts, write
+from support.clients.mirrors import Copy, Mirror, create, fill, in_order_from_restarts, write
 
 from kbroker.client import KafkaConsumer, KafkaProducer
 from kbroker.testing import Broker, wait_until

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
-from support.messages_of_07 import compressed, message
-from support.zookeeper import ZooKeeperServer, skip_without_zookeeper
+from support.brokers.zookeeper import ZooKeeperServer, skip_without_zookeeper
+from support.storage.messages_of_07 import compressed, message
 
 from kbroker.cli import command
 from kbroker.client import KafkaConsumer, KafkaProducer

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
-from support.zookeeper import skip_without_zookeeper
+from support.brokers.zookeeper import skip_without_zookeeper
 
 from kbroker.cli.kafka import table
 from kbroker.client import KafkaConsumer, KafkaProducer

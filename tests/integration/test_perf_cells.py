@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from support.grids import some_of
+from support.running.grids import some_of
 
 pytest.importorskip("confluent_kafka")
 

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("confluent_kafka")
 
-from support import client_topics as topics
+from support.clients import client_topics as topics
 
 from kbroker.client.connections.cluster import Cluster
 from kbroker.testing import Broker

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support.secured import Site
+from support.security.secured import Site
 
 from kbroker.client.admin import users as admin
 from kbroker.client.connections.cluster import Cluster as BrokerCluster

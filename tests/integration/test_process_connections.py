@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from process_harness import Client, double_broker, health, http_get
-from support.all_processes import wait_until_all_serve
-from support.wire_client import WireClient
+from support.brokers.all_processes import wait_until_all_serve
+from support.brokers.process_harness import Client, double_broker, health, http_get
+from support.clients.wire_client import WireClient
 
 from kbroker.testing import Broker, wait_until
 

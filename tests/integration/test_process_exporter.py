@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from process_harness import Client, double_broker, health, http_get, tell
+from support.brokers.process_harness import Client, double_broker, health, http_get, tell
 
 from kbroker.testing import Broker, wait_until
 

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from process_harness import (
+from support.brokers.all_processes import wait_until_all_serve
+from support.brokers.process_harness import (
     DOUBLES,
     Client,
     double_broker,
@@ -21,11 +22,10 @@ from process_harness import (
     health,
     tell,
 )
-from support.all_processes import wait_until_all_serve
-from support.pace import hold
-from support.sanitizer import TIME_FACTOR
-from support.shared_names import names_of, names_of_runs
-from support.wire_client import WireClient, batch_of, produce_request, request_frame
+from support.brokers.shared_names import names_of, names_of_runs
+from support.clients.wire_client import WireClient, batch_of, produce_request, request_frame
+from support.running.pace import hold
+from support.running.sanitizer import TIME_FACTOR
 
 from kbroker.testing import Broker, BrokerFailed, processes, wait_until
 
@@ -330,13 +330,13 @@ def test_broker_stops_when_its_starter_is_killed(short_path: Path) -> None:
     """A test run that is killed must not leave brokers running."""
     code = (
         "import sys, signal; sys.path[:0] = sys.argv[1:3]\n"
-        "from process_harness import double_broker\n"
+        "from support.brokers.process_harness import double_broker\n"
         "broker = double_broker(directory=sys.argv[3]).start()\n"
         "print(broker.pid, flush=True); signal.pause()"
     )
     root = str(Path(__file__).parents[2])
     starter = subprocess.Popen(
-        [sys.executable, "-c", code, root, str(DOUBLES.parent), str(short_path)],
+        [sys.executable, "-c", code, root, str(DOUBLES.parents[2]), str(short_path)],
         stdout=subprocess.PIPE,
     )
     assert starter.stdout is not None

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.sanitizer import measures_memory
+from support.running.sanitizer import measures_memory
 
 from kbroker.testing import Broker
 

@@ -12,12 +12,12 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-from support.grids import some_of
+from support.running.grids import some_of
 
 pa = pytest.importorskip("pyarrow")
 
-from support import client_topics as topics  # noqa: E402
-from support.secured import PASSWORDS, Site, address_of  # noqa: E402
+from support.clients import client_topics as topics  # noqa: E402
+from support.security.secured import PASSWORDS, Site, address_of  # noqa: E402
 
 from kbroker.client import KafkaProducer  # noqa: E402
 from kbroker.client.batches.offsets import committed  # noqa: E402

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.zookeeper import skip_without_zookeeper
+from support.brokers.zookeeper import skip_without_zookeeper
 
 from kbroker.client.admin.topics import NewTopic, add_partitions, create_topics
 from kbroker.client.connections.cluster import Cluster as Client

@@ -10,7 +10,7 @@ import pytest
 
 pa = pytest.importorskip("pyarrow")
 
-from support import client_topics as topics  # noqa: E402
+from support.clients import client_topics as topics  # noqa: E402
 
 from kbroker.client import KafkaProducer  # noqa: E402
 from kbroker.client.batches.offsets import committed  # noqa: E402

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from process_harness import http_get
-from support.dashboards import NEEDED, Needed
+from support.brokers.process_harness import http_get
+from support.surfaces.dashboards import NEEDED, Needed
 
 from kbroker.cli.monitoring import alert_rules, prometheus_config
 from kbroker.testing import Broker, wait_until

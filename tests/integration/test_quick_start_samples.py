@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.checkout import Checkout, Terminal
-from support.zookeeper import skip_without_zookeeper
+from support.brokers.checkout import Checkout, Terminal
+from support.brokers.zookeeper import skip_without_zookeeper
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
 

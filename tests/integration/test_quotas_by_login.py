@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from support import token_requests as tokens
-from support.secured import HOST, JAAS, PASSWORDS, SecuredClient, Site, address_of
-from support.wire_client import WireClient, batch_of
+from support.clients.wire_client import WireClient, batch_of
+from support.security import token_requests as tokens
+from support.security.secured import HOST, JAAS, PASSWORDS, SecuredClient, Site, address_of
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.alter_client_quotas import AlterClientQuotasRequest

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.checkout import Checkout
-from support.zookeeper import skip_without_zookeeper
+from support.brokers.checkout import Checkout
+from support.brokers.zookeeper import skip_without_zookeeper
 
 from kbroker.testing import wait_until
 

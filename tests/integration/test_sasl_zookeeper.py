@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
-from support.zookeeper import ZooKeeperServer
+from support.brokers.zookeeper import ZooKeeperServer
 
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.connections.security import Security

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.secured import PASSWORDS, Site
+from support.security.secured import PASSWORDS, Site
 
 from kbroker.cli import command
 from kbroker.testing import Broker

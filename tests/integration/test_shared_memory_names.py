@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.shared_names import names_of, names_of_runs, nonces_of
+from support.brokers.shared_names import names_of, names_of_runs, nonces_of
 
 from kbroker.cli.arguments import Failed
 from kbroker.cli.local.attached import AttachedBroker

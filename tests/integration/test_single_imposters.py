@@ -11,8 +11,8 @@ from itertools import count
 import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
-from support.control_client import Controller
-from support.wire_client import WireClient, batch_of
+from support.clients.control_client import Controller
+from support.clients.wire_client import WireClient, batch_of
 
 from kbroker.cluster.control_requests import LEADER_DURING_DELETE
 from kbroker.errors import ErrorCode

@@ -19,8 +19,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from kazoo.client import KazooClient
-from support.wire_client import WireClient
-from support.zookeeper import ZooKeeperServer
+from support.brokers.zookeeper import ZooKeeperServer
+from support.clients.wire_client import WireClient
 
 from kbroker.cli.adopt import main as adopt
 from kbroker.protocol.messages.offset_commit import OffsetCommitRequest

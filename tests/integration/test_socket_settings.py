@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from support.wire_client import WireClient, batch_of
+from support.clients.wire_client import WireClient, batch_of
 
 from kbroker.client import KafkaConsumer, KafkaProducer
 from kbroker.testing import Broker, wait_until

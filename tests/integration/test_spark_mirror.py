@@ -13,10 +13,10 @@ from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from support.grids import some_of
-from support.load_records import produce, value_of
-from support.markers import await_markers
-from support.topics import add_partitions, create_topic, delete_topic
+from support.clients.markers import await_markers
+from support.clients.topics import add_partitions, create_topic, delete_topic
+from support.running.grids import some_of
+from support.spark.load_records import produce, value_of
 
 from kbroker.client.batches import transactions
 from kbroker.client.batches.fetch import RangeFetch, RecordSet
@@ -472,7 +472,7 @@ def test_mirror_into_another_count_of_partitions_keeps_keys_together(
 def test_mirror_whose_place_was_deleted_says_which_offsets(
     kbroker_broker: Broker, target: Broker, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from support.topics import delete_records
+    from support.clients.topics import delete_records
 
     for broker in (kbroker_broker, target):
         create_topic(broker.bootstrap, "overtaken", 1)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import sanitizer
+from support.running import sanitizer
 
 from kbroker.cli import command
 from kbroker.cli.verbs.completion import SCRIPTS

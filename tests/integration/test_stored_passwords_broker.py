@@ -14,8 +14,8 @@ from confluent_kafka.admin import (
     ConfigResource,
     ResourceType,
 )
-from support.secured import JAAS, LoginRefused, SecuredClient, Site, address_of
-from support.zookeeper import skip_without_zookeeper
+from support.brokers.zookeeper import skip_without_zookeeper
+from support.security.secured import JAAS, LoginRefused, SecuredClient, Site, address_of
 
 from kbroker.testing import Broker, BrokerFailed, Cluster
 

@@ -7,8 +7,8 @@ import socket
 from pathlib import Path
 
 import pytest
-from process_harness import fastest_stop, http_get
-from support.sanitizer import TIME_FACTOR
+from support.brokers.process_harness import fastest_stop, http_get
+from support.running.sanitizer import TIME_FACTOR
 
 from kbroker.testing import Broker, BrokerFailed, ProcessEnded, processes, wait_until
 from kbroker.testing.broker import _responds

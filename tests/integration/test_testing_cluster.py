@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import NewTopic
-from support.wire_client import WireClient
-from support.zookeeper import skip_without_zookeeper
+from support.brokers.zookeeper import skip_without_zookeeper
+from support.clients.wire_client import WireClient
 
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.testing import Cluster, ProcessEnded, processes, wait_until

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
     ConfigResource,
     ResourceType,
 )
-from support.grids import some_of
+from support.running.grids import some_of
 
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.connections.security import Security
@@ -211,7 +211,7 @@ def test_clients_write_and_read_megabytes(broker: Broker, site: Site, listener: 
 @pytest.mark.parametrize("listener", ["SSL", "SASL_SSL"])
 def test_own_client_writes_and_reads_megabytes(broker: Broker, site: Site, listener: str) -> None:
     pa = pytest.importorskip("pyarrow")
-    from support import client_topics
+    from support.clients import client_topics
 
     from kbroker.client.batches.arrow import ArrowProducer
 

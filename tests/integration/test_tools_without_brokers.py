@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from support.zookeeper import ZooKeeperServer
+from support.brokers.zookeeper import ZooKeeperServer
 
 from kbroker.cli.kafka import table
 from kbroker.client.admin.topics import NewTopic, create_topics

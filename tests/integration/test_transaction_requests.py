@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.wire_client import WireClient, batch_of
+from support.clients.wire_client import WireClient, batch_of
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest

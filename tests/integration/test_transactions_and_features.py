@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from support.zookeeper import skip_without_zookeeper
+from support.brokers.zookeeper import skip_without_zookeeper
 
 from kbroker.cli.kafka import table
 from kbroker.client import KafkaProducer

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from support.markers import await_markers
-from support.seeds import seeded
-from support.threads import noted
+from support.clients.markers import await_markers
+from support.running.seeds import seeded
+from support.running.threads import noted
 
 from kbroker.client.connections.cluster import Cluster
 from kbroker.errors import ErrorCode

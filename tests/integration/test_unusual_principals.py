@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hostile_harness import MIB, nothing_dies
-from process_harness import http_get
-from support.acl_requests import acl
-from support.acl_requests import create as create_acls
-from support.secured import SecuredClient, Site, address_of
-from support.subjects import pem_of
-from support.wire_client import WireClient, batch_of
+from support.brokers.process_harness import http_get
+from support.clients.wire_client import WireClient, batch_of
+from support.faults.hostile_harness import MIB, nothing_dies
+from support.security.acl_requests import acl
+from support.security.acl_requests import create as create_acls
+from support.security.secured import SecuredClient, Site, address_of
+from support.security.subjects import pem_of
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.alter_client_quotas import AlterClientQuotasRequest

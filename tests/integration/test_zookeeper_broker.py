@@ -13,7 +13,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
-from support.zookeeper import ZooKeeperServer
+from support.brokers.zookeeper import ZooKeeperServer
 
 from kbroker.testing import Broker, BrokerFailed, wait_until
 

@@ -11,8 +11,8 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.security import OPEN_ACL_UNSAFE
-from support import certificates
-from support.zookeeper import ZooKeeperServer
+from support.brokers.zookeeper import ZooKeeperServer
+from support.security import certificates
 
 from kbroker.cli.kafka import table
 from kbroker.client.zookeeper import znodes

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault.shim import FailingCall, broker_command, shimmed
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic
 from kazoo.client import KazooClient
-from support.zookeeper import ZooKeeperServer
+from support.brokers.zookeeper import ZooKeeperServer
+from support.faults.shim import FailingCall, broker_command, shimmed
 
 from kbroker.testing import Broker, wait_until
 from kbroker.testing.metadata import partition_states

@@ -14,7 +14,7 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 from kazoo.client import KazooClient
-from support.zookeeper import ZooKeeperServer
+from support.brokers.zookeeper import ZooKeeperServer
 
 from kbroker.testing import Broker, wait_until
 

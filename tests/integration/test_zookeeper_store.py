@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 from kazoo.security import READ_ACL_UNSAFE
-from support.cable import Cable
-from support.zookeeper import ZooKeeperServer
-from support.zookeeper_bench import ZooKeeperBench
+from support.brokers.zookeeper import ZooKeeperServer
+from support.brokers.zookeeper_bench import ZooKeeperBench
+from support.network.cable import Cable
 
 from kbroker.ipc.pending import Pending, run
 from kbroker.metastore import paths
@@ -307,7 +307,7 @@ DYING = """
 import os, sys
 sys.path[:0] = [{root!r}]
 from pathlib import Path
-from support.zookeeper_bench import ZooKeeperBench
+from support.brokers.zookeeper_bench import ZooKeeperBench
 bench = ZooKeeperBench({connect!r}, Path({directory!r}), zookeeper_session_timeout_ms="10000")
 bench.wait(bench.store.create("/me", ephemeral=True))
 print(bench.store.session_id, flush=True)

@@ -1,4 +1,4 @@
-"""The contract of every store, kept by ZooKeeper: the tests of ``unit.metastore.test_store``."""
+"""The contract of every store, kept by ZooKeeper: the tests of ``controller.store_contract``."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from support.zookeeper import ZooKeeperServer
-from support.zookeeper_bench import ZooKeeperBench
+from support.brokers.zookeeper import ZooKeeperServer
+from support.brokers.zookeeper_bench import ZooKeeperBench
 
 # pytest collects them as tests of this module, with its own ``bench``.
-from unit.metastore.test_store import *  # noqa: F403
+from support.controller.store_contract import *  # noqa: F403
 
 pytestmark = pytest.mark.integration
 

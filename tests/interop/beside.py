@@ -10,7 +10,7 @@ from difflib import unified_diff
 from pathlib import Path
 
 import pytest
-from interop.drivers.java import (
+from support.drivers.java import (
     FIRST_TEST_TIMEOUT_S,
     JVM_OPTIONS,
     SOURCES,

@@ -14,27 +14,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interop.drivers import ClientError, Driver
-from interop.drivers.access import Access
-from interop.drivers.groups import (
+from interop.three_brokers import EXAM_CLUSTER, ThreeBrokers
+from support.brokers.all_processes import all_pids, wait_until_all_serve
+from support.drivers import ClientError, Driver
+from support.drivers.access import Access
+from support.drivers.groups import (
     AioGroups,
     ConfluentGroups,
     GroupAdmin,
     JavaGroups,
     KafkaPythonGroups,
 )
-from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
-from interop.drivers.kcat import Kcat
-from interop.drivers.members import Member, Subscription
-from interop.drivers.transactions import (
+from support.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
+from support.drivers.kcat import Kcat
+from support.drivers.members import Member, Subscription
+from support.drivers.transactions import (
     AioTransactions,
     ConfluentTransactions,
     JavaTransactions,
     KafkaPythonTransactions,
     Transactional,
 )
-from interop.three_brokers import EXAM_CLUSTER, ThreeBrokers
-from support.all_processes import all_pids, wait_until_all_serve
 
 from kbroker.testing import Broker, wait_until
 
@@ -197,21 +197,21 @@ def drivers_of(access: Access) -> Iterator[Callable[[str], Driver]]:
 def _driver(name: str, access: Access) -> Driver:
     kind, _, version = name.partition(" ")
     if kind == "java":
-        from interop.drivers.java import Java
+        from support.drivers.java import Java
 
         return Java(access, version)
     if kind == "kcat":
         return Kcat(access)
     if kind == "aiokafka":
-        from interop.drivers.aio import Aio
+        from support.drivers.aio import Aio
 
         return Aio(access)
     if kind == "kafka-python":
-        from interop.drivers.kafka_python import KafkaPython
+        from support.drivers.kafka_python import KafkaPython
 
         pinned = tuple(map(int, version.split("."))) if version else None
         return KafkaPython(access, pinned)
-    from interop.drivers.confluent import Confluent
+    from support.drivers.confluent import Confluent
 
     return Confluent(access)
 
@@ -243,9 +243,9 @@ def join(access: Access, driver_of: Callable[[str], Driver]) -> Iterator[Callabl
 def _member(
     name: str, driver_of: Callable[[str], Driver], access: Access, wanted: Subscription
 ) -> Member:
-    from interop.drivers.members_ours import KbrokerMember
-    from interop.drivers.members_outside import JavaMember, KcatMember
-    from interop.drivers.members_python import AioMember, ConfluentMember, KafkaPythonMember
+    from support.drivers.members_ours import KbrokerMember
+    from support.drivers.members_outside import JavaMember, KcatMember
+    from support.drivers.members_python import AioMember, ConfluentMember, KafkaPythonMember
 
     if name.startswith("java"):
         return JavaMember(driver_of(name), access, wanted)  # type: ignore[arg-type]

@@ -15,11 +15,11 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 import confluent_kafka
-from interop.kafka_servers import INTERNAL, Kafka27
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 from kazoo.client import KazooClient
-from support.zookeeper import skip_without_zookeeper
+from support.brokers.kafka_servers import INTERNAL, Kafka27
+from support.brokers.zookeeper import skip_without_zookeeper
 
 from kbroker.testing import Broker, wait_until, zookeeper
 from kbroker.testing.broker import COMMAND

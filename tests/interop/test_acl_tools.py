@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing, libraries
-from interop.drivers.kafka_tools import run_tool
-from support.acl_requests import describe
-from support.wire_client import WireClient
+from support.clients.wire_client import WireClient
+from support.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing, libraries
+from support.drivers.kafka_tools import run_tool
+from support.security.acl_requests import describe
 
 from kbroker.testing import Broker, wait_until
 from kbroker.testing.cluster import Cluster

@@ -9,8 +9,8 @@ from uuid import UUID
 
 import pytest
 from interop.conftest import ADMINS, clients, has_topic_ids, java_names, nodes_of
-from interop.drivers import AdminDriver, ClientError, Message, payloads
-from interop.drivers.access import Access
+from support.drivers import AdminDriver, ClientError, Message, payloads
+from support.drivers.access import Access
 
 from kbroker.testing import Broker, wait_until
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from interop import moving
-from interop.drivers.confluent import Confluent
-from interop.drivers.java import java_missing
-from interop.drivers.kafka_python import KafkaPython
-from interop.kafka_servers import Kafka, Kafka27, Kafka39
 from interop.moving import Seen
-from support.zookeeper import ZooKeeperServer
+from support.brokers.kafka_servers import Kafka, Kafka27, Kafka39
+from support.brokers.zookeeper import ZooKeeperServer
+from support.drivers.confluent import Confluent
+from support.drivers.java import java_missing
+from support.drivers.kafka_python import KafkaPython
 
 from kbroker.cli.adopt import main as adopt
 from kbroker.testing import Broker, wait_until

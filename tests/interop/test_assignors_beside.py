@@ -6,7 +6,7 @@ import random
 import subprocess
 
 from interop.beside import BESIDE, NEWEST
-from interop.drivers.java import JVM_OPTIONS, SOURCES, classes_of, libraries
+from support.drivers.java import JVM_OPTIONS, SOURCES, classes_of, libraries
 
 from kbroker.client.consumer.assignors import RangeAssignor
 from kbroker.client.consumer.rack_matching import PartitionRacks

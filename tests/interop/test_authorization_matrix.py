@@ -11,11 +11,18 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import pytest
-from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
-from interop.kafka_servers import SecuredKafka39
-from support.authorization_cases import Case, all_cases
-from support.authorization_matrix import ADMIN, PRINCIPALS, USERS, Answer, Side, common_versions
-from support.secured import JAAS, address_of
+from support.brokers.kafka_servers import SecuredKafka39
+from support.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
+from support.security.authorization_cases import Case, all_cases
+from support.security.authorization_matrix import (
+    ADMIN,
+    PRINCIPALS,
+    USERS,
+    Answer,
+    Side,
+    common_versions,
+)
+from support.security.secured import JAAS, address_of
 
 from kbroker.handlers import dispatch  # noqa: F401 - imports every handler
 from kbroker.handlers.registry import announced

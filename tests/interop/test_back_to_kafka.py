@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 from interop import moving
-from interop.drivers.java import java_missing
-from interop.kafka_servers import INTERNAL, Kafka, Kafka27, Kafka39
 from interop.moving import Seen
-from support.zookeeper import ZooKeeperServer
+from support.brokers.kafka_servers import INTERNAL, Kafka, Kafka27, Kafka39
+from support.brokers.zookeeper import ZooKeeperServer
+from support.drivers.java import java_missing
 
 from kbroker.cli.adopt import main as adopt
 from kbroker.testing import Broker, wait_until

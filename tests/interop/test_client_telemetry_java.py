@@ -7,8 +7,8 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing, libraries
-from interop.drivers.kafka_tools import run_tool
+from support.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing, libraries
+from support.drivers.kafka_tools import run_tool
 
 from kbroker.testing import Broker, wait_until
 

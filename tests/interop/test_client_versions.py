@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from interop.drivers import CODECS, Message
-from interop.drivers.access import Access
-from interop.drivers.kafka_python import KafkaPython
-from interop.drivers.kcat import Kcat
+from support.drivers import CODECS, Message
+from support.drivers.access import Access
+from support.drivers.kafka_python import KafkaPython
+from support.drivers.kcat import Kcat
 
 pytestmark = pytest.mark.interop
 

@@ -22,14 +22,14 @@ from interop.conftest import (
     clients,
     drivers_of,
 )
-from interop.drivers import CODECS, AdminDriver, Driver, Message
-from interop.drivers.access import Access
-from interop.drivers.confluent import Confluent
-from interop.drivers.java import FIRST_TEST_TIMEOUT_S
-from interop.drivers.members import Member
-from interop.drivers.transactions import Transactional
 from interop.three_brokers import EXAM_CLUSTER, ThreeBrokers
-from support.threads import noted
+from support.drivers import CODECS, AdminDriver, Driver, Message
+from support.drivers.access import Access
+from support.drivers.confluent import Confluent
+from support.drivers.java import FIRST_TEST_TIMEOUT_S
+from support.drivers.members import Member
+from support.drivers.transactions import Transactional
+from support.running.threads import noted
 
 from kbroker.testing import wait_until
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterator
 
 import pytest
-from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing, libraries
-from interop.drivers.kafka_tools import run_tool
+from support.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing, libraries
+from support.drivers.kafka_tools import run_tool
 
 from kbroker.testing import wait_until
 from kbroker.testing.cluster import Cluster

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
-from interop.drivers.kafka_tools import run_tool
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from support.grids import some_of
+from support.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
+from support.drivers.kafka_tools import run_tool
+from support.running.grids import some_of
 
 from kbroker.testing import wait_until
 from kbroker.testing.cluster import Cluster

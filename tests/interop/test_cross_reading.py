@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 from interop.conftest import ALL, PYTHON, QUICK_JAVA, java_names
-from interop.drivers import CODECS, AdminDriver, Driver, Message
-from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
-from interop.drivers.kcat import Kcat
+from support.drivers import CODECS, AdminDriver, Driver, Message
+from support.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
+from support.drivers.kcat import Kcat
 
 # The first test starts every client, and may have to download libraries.
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(FIRST_TEST_TIMEOUT_S)]

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing, libraries
-from interop.drivers.kafka_tools import run_tool
 from interop.mixed import MixedCluster, waited
 from kafka import KafkaAdminClient
-from support import token_requests as tokens
-from support.secured import SecuredClient, address_of
+from support.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing, libraries
+from support.drivers.kafka_tools import run_tool
+from support.security import token_requests as tokens
+from support.security.secured import SecuredClient, address_of
 
 from kbroker.metastore import token_nodes
 from kbroker.testing import Broker

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from interop.beside import BESIDE, Beside
-from interop.kafka_servers import Kafka39
-from support.log_files import flip, legacy_message, make_partition
-from support.log_store import LogStore, append, batch
+from support.brokers.kafka_servers import Kafka39
+from support.storage.log_files import flip, legacy_message, make_partition
+from support.storage.log_store import LogStore, append, batch
 
 from kbroker.client import KafkaConsumer, KafkaProducer
 from kbroker.record.compression import GZIP, compress

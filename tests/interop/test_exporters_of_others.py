@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.dashboards import Scrape
+from support.surfaces.dashboards import Scrape
 
 from kbroker.client import KafkaConsumer, KafkaProducer
 from kbroker.client.admin.topics import NewTopic, create_topics

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from interop.drivers import Driver
-from interop.drivers.access import Access
-from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
-from interop.drivers.members import Member, Partition, overlaps, while_owned
-from support.pace import hold
+from support.drivers import Driver
+from support.drivers.access import Access
+from support.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
+from support.drivers.members import Member, Partition, overlaps, while_owned
+from support.running.pace import hold
 
 from kbroker.testing import wait_until
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from interop.conftest import GROUP_JAVA, clients
-from interop.drivers import AdminDriver, ClientError, Driver, Message
-from interop.drivers.groups import GroupAdmin, Offset, OffsetAdmin
-from interop.drivers.members import Member, Partition
+from support.drivers import AdminDriver, ClientError, Driver, Message
+from support.drivers.groups import GroupAdmin, Offset, OffsetAdmin
+from support.drivers.members import Member, Partition
 
 from kbroker.testing import wait_until
 

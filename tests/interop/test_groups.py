@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 
 import pytest
 from interop.conftest import GROUP_JAVA, PYTHON, combinations, slow
-from interop.drivers import AdminDriver, Driver, Message
-from interop.drivers.groups import GroupAdmin
-from interop.drivers.members import Member, Partition, overlaps
+from support.drivers import AdminDriver, Driver, Message
+from support.drivers.groups import GroupAdmin
+from support.drivers.members import Member, Partition, overlaps
 
 from kbroker.testing import wait_until
 
@@ -326,7 +326,7 @@ def test_subscription_by_pattern_sees_a_new_topic(
 def test_killed_member_is_replaced_after_its_session(
     join: Join, writer: AdminDriver, topic6: str, group: str
 ) -> None:
-    from interop.drivers.kcat import Kcat
+    from support.drivers.kcat import Kcat
 
     if Kcat.missing():
         pytest.skip("kcat is not installed")

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from interop.drivers import Driver, Message
-from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing, libraries
-from interop.drivers.kafka_tools import run_tool
-from interop.drivers.members import Member
-from interop.drivers.transactions import Transactional
+from support.drivers import Driver, Message
+from support.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing, libraries
+from support.drivers.kafka_tools import run_tool
+from support.drivers.members import Member
+from support.drivers.transactions import Transactional
 
 from kbroker.testing import Broker, wait_until
 

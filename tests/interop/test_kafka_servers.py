@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from interop.kafka_servers import Server
+from support.brokers.kafka_servers import Server
 
 from kbroker.testing import ProcessEnded
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interop.kafka_servers import Kafka27, Kafka39
+from support.brokers.kafka_servers import Kafka27, Kafka39
 
 from kbroker.cli import command
 from kbroker.testing import wait_until

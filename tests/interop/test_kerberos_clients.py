@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
-from interop.drivers.secure_java import JavaClients
-from support.kerberos import (
+from support.clients.wire_client import WireClient
+from support.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
+from support.drivers.secure_java import JavaClients
+from support.security.kerberos import (
     HOST,
     MODULE,
     OTHER_REALM,
@@ -25,7 +26,6 @@ from support.kerberos import (
     gssapi_or_skip,
     kerberos_missing,
 )
-from support.wire_client import WireClient
 
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.connections.security import Security

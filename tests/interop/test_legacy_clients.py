@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from interop.drivers.java import (
+from support.brokers.kafka_servers import Kafka39, Server
+from support.brokers.zookeeper import ZooKeeperServer
+from support.drivers.java import (
     FIRST_TEST_TIMEOUT_S,
     JVM_OPTIONS,
     SOURCES,
@@ -21,9 +23,7 @@ from interop.drivers.java import (
     java_missing,
     libraries,
 )
-from interop.drivers.old_java import OldJava
-from interop.kafka_servers import Kafka39, Server
-from support.zookeeper import ZooKeeperServer
+from support.drivers.old_java import OldJava
 
 from kbroker.client.errors import ClientError, RejectedError
 from kbroker.errors import ErrorCode

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing, libraries
-from interop.drivers.kafka_tools import run_tool
-from support.log_dir_moves import replicas
-from support.wire_client import WireClient, batch_of
+from support.clients.log_dir_moves import replicas
+from support.clients.wire_client import WireClient, batch_of
+from support.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing, libraries
+from support.drivers.kafka_tools import run_tool
 
 from kbroker.testing import Broker, wait_until
 

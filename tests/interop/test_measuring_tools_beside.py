@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from interop.beside import BESIDE, NEWEST, Beside
-from interop.drivers.java import libraries
-from interop.drivers.kafka_tools import run_tool
+from support.drivers.java import libraries
+from support.drivers.kafka_tools import run_tool
 
 from kbroker.testing import Broker
 

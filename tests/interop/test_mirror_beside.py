@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from interop.beside import BESIDE
-from interop.kafka_servers import JVM
-from support.mirrors import Copy, Mirror, create, fill, in_order_from_restarts, write
+from support.brokers.kafka_servers import JVM
+from support.clients.mirrors import Copy, Mirror, create, fill, in_order_from_restarts, write
 
 from kbroker.testing import Broker, wait_until
 from perf.kafka_distribution import kafka_libraries

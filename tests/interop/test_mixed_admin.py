@@ -13,7 +13,7 @@ import pytest
 from interop.mixed import MixedCluster, leaders, read, texts, waited, write
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
-from support.writing import Writing
+from support.clients.writing import Writing
 
 from kbroker.metastore import paths
 

@@ -8,9 +8,9 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from interop.kafka_servers import Kafka27
 from interop.mixed import MixedCluster, leaders, read, texts, waited, write
-from support.writing import Writing
+from support.brokers.kafka_servers import Kafka27
+from support.clients.writing import Writing
 
 from kbroker.metastore import paths
 from kbroker.testing import Broker, wait_until

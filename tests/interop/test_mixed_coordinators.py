@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from interop.mixed import PATIENCE_S, MixedCluster, commit, committed, waited
-from support.wire_client import WireClient
+from support.clients.wire_client import WireClient
 
 from kbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
 

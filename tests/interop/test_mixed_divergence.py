@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from interop.kafka_servers import Kafka27
 from interop.mixed import PATIENCE_S, MixedCluster, read, texts, waited, write
 from kafka import KafkaProducer
+from support.brokers.kafka_servers import Kafka27
 
 from kbroker.testing import Broker, processes
 

@@ -9,9 +9,9 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-from interop.kafka_servers import Kafka27
 from interop.test_mixed_shutdown import FIRST, KAFKA, PARTITIONS, SECOND, Cluster, create
 from kafka import KafkaProducer
+from support.brokers.kafka_servers import Kafka27
 
 from kbroker.testing import Broker, wait_until
 

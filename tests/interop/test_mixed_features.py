@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from interop.kafka_servers import Kafka27
 from interop.mixed import MixedCluster, waited
+from support.brokers.kafka_servers import Kafka27
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(600)]
 

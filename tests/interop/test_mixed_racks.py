@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from interop.mixed import MixedCluster
-from support.racks import bytes_by_now, fetches_redirected
+from support.brokers.racks import bytes_by_now, fetches_redirected
 
 from kbroker.config.table.rules import RACK_AWARE_SELECTOR
 from kbroker.testing import Broker, wait_until

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from interop.mixed import MixedCluster, read, texts, waited, write
 from kafka import KafkaConsumer, TopicPartition
-from support.topics import delete_records
+from support.clients.topics import delete_records
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -14,8 +14,16 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from interop.mixed import MixedCluster, read, texts, waited, write
-from support.kerberos import HOST, MODULE, REALM, SERVICE, Kdc, gssapi_or_skip, kerberos_missing
-from support.secured_peers import USER, SecuredPeers, write_user
+from support.security.kerberos import (
+    HOST,
+    MODULE,
+    REALM,
+    SERVICE,
+    Kdc,
+    gssapi_or_skip,
+    kerberos_missing,
+)
+from support.security.secured_peers import USER, SecuredPeers, write_user
 
 from kbroker.testing import Broker
 from kbroker.testing.ports import LOCALHOST, HeldPort

@@ -14,19 +14,19 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException
-from fault.history import History
-from fault.load import TOPIC, Load
-from fault.test_cluster_transactions import PARTITIONS as WRITTEN
-from fault.test_cluster_transactions import (
+from interop.mixed import MixedCluster, waited
+from support.clients.wire_client import WireClient
+from support.faults.history import History
+from support.faults.load import TOPIC, Load
+from support.faults.transactions import PARTITIONS as WRITTEN
+from support.faults.transactions import (
     Transactions,
     check,
     read_committed,
     running,
     write_last,
 )
-from interop.mixed import MixedCluster, waited
-from support.seeds import seeded
-from support.wire_client import WireClient
+from support.running.seeds import seeded
 
 from kbroker.record.batch import Record
 from kbroker.testing import Broker

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from interop.drivers import CODECS, AdminDriver, Message, payloads
-from interop.drivers.confluent import Confluent
-from interop.drivers.java import FIRST_TEST_TIMEOUT_S, Java, java_missing
-from interop.drivers.kafka_python import KafkaPython
-from interop.drivers.kcat import Kcat
-from interop.drivers.old_java import RELEASES, OldJava
+from support.drivers import CODECS, AdminDriver, Message, payloads
+from support.drivers.confluent import Confluent
+from support.drivers.java import FIRST_TEST_TIMEOUT_S, Java, java_missing
+from support.drivers.kafka_python import KafkaPython
+from support.drivers.kcat import Kcat
+from support.drivers.old_java import RELEASES, OldJava
 
 from kbroker.testing import Broker
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from interop.beside import BESIDE, BIN, Beside
-from interop.drivers.java import libraries
-from interop.drivers.kafka_tools import run_tool
 from kazoo.client import KazooClient
+from support.drivers.java import libraries
+from support.drivers.kafka_tools import run_tool
 
 from kbroker.client import KafkaConsumer, KafkaProducer
 from kbroker.client.admin.topics import NewTopic, create_topics

@@ -13,11 +13,11 @@ import pytest
 from interop import test_group_churn as churning
 from interop import test_groups as groups
 from interop.conftest import combinations
-from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
-from interop.drivers.members import overlaps
 from interop.test_group_churn import seed
 from interop.test_group_churn import writer as churn_writer
 from interop.test_groups import topic6, writer
+from support.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
+from support.drivers.members import overlaps
 
 from kbroker.testing import wait_until
 

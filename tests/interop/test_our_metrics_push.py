@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from interop.drivers.java import FIRST_TEST_TIMEOUT_S, SOURCES, classes_of, java_missing
-from interop.kafka_servers import Kafka39
+from support.brokers.kafka_servers import Kafka39
+from support.drivers.java import FIRST_TEST_TIMEOUT_S, SOURCES, classes_of, java_missing
 
 from kbroker.client import KafkaConsumer, KafkaProducer
 from kbroker.testing import wait_until

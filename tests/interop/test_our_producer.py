@@ -6,9 +6,9 @@ import time
 
 import pytest
 from interop.conftest import ALL
-from interop.drivers import CODECS, Driver, Message, payloads
-from interop.drivers.ours import OurProducer
-from support.grids import some_of
+from support.drivers import CODECS, Driver, Message, payloads
+from support.drivers.ours import OurProducer
+from support.running.grids import some_of
 
 from kbroker.testing import Broker
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from interop.conftest import ALL, brokers_of
-from interop.drivers import AdminDriver, Driver, Message, OffsetDriver, options, payloads
+from support.drivers import AdminDriver, Driver, Message, OffsetDriver, options, payloads
 
 from kbroker.testing import Broker, wait_until
 

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 from interop.conftest import ALL, directory_of
-from interop.drivers import CODECS, ClientError, Driver, Message, payloads
+from support.drivers import CODECS, ClientError, Driver, Message, payloads
 
 from kbroker.testing import Broker, wait_until
 

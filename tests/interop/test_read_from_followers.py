@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from interop.drivers.java import FIRST_TEST_TIMEOUT_S, Java, java_missing
-from support.racks import (
+from support.brokers.racks import (
     LEADER,
     NEAR,
     PATIENCE_S,
@@ -18,6 +17,7 @@ from support.racks import (
     create_topic,
     produce,
 )
+from support.drivers.java import FIRST_TEST_TIMEOUT_S, Java, java_missing
 
 from kbroker.testing import wait_until
 from kbroker.testing.cluster import Cluster

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
-from interop.drivers.kafka_tools import run_tool
 from kazoo.client import KazooClient
+from support.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
+from support.drivers.kafka_tools import run_tool
 
 from kbroker.testing import wait_until
 from kbroker.testing.zookeeper import ZooKeeperServer

@@ -21,10 +21,10 @@ import kafka
 import kafka.errors
 import pytest
 from confluent_kafka.admin import AdminClient
-from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
-from interop.drivers.secure_java import JavaClients
-from support.grids import some_of
-from support.secured import JAAS
+from support.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
+from support.drivers.secure_java import JavaClients
+from support.running.grids import some_of
+from support.security.secured import JAAS
 
 from kbroker.client.admin import users as admin
 from kbroker.client.connections.cluster import Cluster

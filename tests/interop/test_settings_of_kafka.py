@@ -8,7 +8,7 @@ import subprocess
 from typing import NamedTuple
 
 import pytest
-from interop.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
+from support.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
 
 from kbroker.config.broker_keys import BROKER_KEYS
 from kbroker.config.key import DOUBLE, LIST, TYPE_NAMES, Key

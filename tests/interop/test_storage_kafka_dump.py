@@ -3,13 +3,13 @@
 import re
 
 import pytest
-from interop.drivers.java import java_missing
-from interop.drivers.kafka_tools import run_tool
-from support.compaction import compact, stored_batches
-from support.log_files import legacy_message, make_partition, run
-from support.log_store import NOW_MS, LogStore, append, batch, end_transaction, sent
-from support.message_sets import CODECS, OldMessage, set_bytes, wrapper_bytes
-from support.old_logs import adopted, stored_entries, stored_messages
+from support.drivers.java import java_missing
+from support.drivers.kafka_tools import run_tool
+from support.storage.compaction import compact, stored_batches
+from support.storage.log_files import legacy_message, make_partition, run
+from support.storage.log_store import NOW_MS, LogStore, append, batch, end_transaction, sent
+from support.storage.message_sets import CODECS, OldMessage, set_bytes, wrapper_bytes
+from support.storage.old_logs import adopted, stored_entries, stored_messages
 
 from kbroker.record.builder import BatchBuilder
 from kbroker.record.compression import GZIP, compress

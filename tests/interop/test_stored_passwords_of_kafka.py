@@ -6,14 +6,14 @@ import subprocess
 from base64 import b64decode
 
 import pytest
-from interop.drivers.java import (
+from support.drivers.java import (
     FIRST_TEST_TIMEOUT_S,
     JVM_OPTIONS,
     SOURCES,
     java_missing,
     libraries,
 )
-from interop.drivers.kafka_tools import run_tool
+from support.drivers.kafka_tools import run_tool
 
 from kbroker.security.password_encoder import CBC, GCM, Encoding, PasswordEncoder
 from kbroker.testing import Broker

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from interop.drivers import Driver, Message, options
-from interop.drivers.java import (
+from support.drivers import Driver, Message, options
+from support.drivers.java import (
     FIRST_TEST_TIMEOUT_S,
     JVM_OPTIONS,
     SOURCES,

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from interop.conftest import ALL, GROUP_JAVA, PYTHON, clients, combinations, slow
-from interop.drivers import AdminDriver, ClientError, Driver, Message, OffsetDriver, options
-from interop.drivers.groups import GroupAdmin
-from interop.drivers.members import Member
-from interop.drivers.transactions import Transactional
+from support.drivers import AdminDriver, ClientError, Driver, Message, OffsetDriver, options
+from support.drivers.groups import GroupAdmin
+from support.drivers.members import Member
+from support.drivers.transactions import Transactional
 
 from kbroker.testing import wait_until
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interop.kafka_servers import Kafka27
 from kafka import KafkaProducer
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewTopic
 from kazoo.client import KazooClient
-from support.zookeeper import ZooKeeperServer
+from support.brokers.kafka_servers import Kafka27
+from support.brokers.zookeeper import ZooKeeperServer
 
 from kbroker.testing import Broker, wait_until
 

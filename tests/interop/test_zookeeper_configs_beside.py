@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from interop.drivers.java import FIRST_TEST_TIMEOUT_S, JVM_OPTIONS, java_missing
-from support.zookeeper import ZooKeeperServer
+from support.brokers.zookeeper import ZooKeeperServer
+from support.drivers.java import FIRST_TEST_TIMEOUT_S, JVM_OPTIONS, java_missing
 
 from kbroker.client.zookeeper.znodes import Znodes
 from perf.kafka_distribution import kafka_libraries

@@ -9,9 +9,9 @@ from contextlib import ExitStack
 
 import pytest
 from interop.beside import BESIDE
-from interop.drivers.java import JVM_OPTIONS, SOURCES, classes_of, libraries
-from support.zookeeper import skip_without_zookeeper
-from support.zookeeper_group import Member, Row, Store, arguments, opened, our_command
+from support.brokers.zookeeper import skip_without_zookeeper
+from support.clients.zookeeper_group import Member, Row, Store, arguments, opened, our_command
+from support.drivers.java import JVM_OPTIONS, SOURCES, classes_of, libraries
 
 from kbroker.client import KafkaProducer
 from kbroker.client.admin.topics import NewTopic, create_topics

@@ -11,10 +11,10 @@ from contextlib import closing
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from interop.drivers.access import Access
-from support.all_processes import wait_until_all_serve
-from support.secured_peers import PASSWORD, USER, SecuredPeers, write_user
-from support.zookeeper import skip_without_zookeeper
+from support.brokers.all_processes import wait_until_all_serve
+from support.brokers.zookeeper import skip_without_zookeeper
+from support.drivers.access import Access
+from support.security.secured_peers import PASSWORD, USER, SecuredPeers, write_user
 
 from kbroker.testing import Broker, Cluster, wait_until
 from kbroker.testing.cluster import BROKERS_LISTENER

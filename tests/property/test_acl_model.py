@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import product
 
 import pytest
-from support.in_one import in_one
+from support.running.in_one import in_one
 
 from kbroker.security.acl_authorizer import AclAuthorizer
 from kbroker.security.acl_index import AclIndex

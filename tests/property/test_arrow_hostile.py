@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 pa = pytest.importorskip("pyarrow")
 
-from support.arrow_rows import batch, marker, offsets, read  # noqa: E402
-from support.message_sets import OldMessage, set_bytes, wrapper_bytes  # noqa: E402
+from support.spark.arrow_rows import batch, marker, offsets, read  # noqa: E402
+from support.storage.message_sets import OldMessage, set_bytes, wrapper_bytes  # noqa: E402
 
 from kbroker._ext.record.record_counts import RecordCounter  # noqa: E402
 from kbroker._ext.record.record_cursor import RecordsDamaged, end_offset  # noqa: E402

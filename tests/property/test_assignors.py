@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from itertools import product
 
 import pytest
-from support.in_one import in_one
+from support.running.in_one import in_one
 
 from kbroker.coordinator.group import assignors
 from kbroker.coordinator.group.assignors import Assignment, MemberSpec

@@ -15,8 +15,8 @@ import random
 from typing import Any
 
 import pytest
-from support.coordinator_host import CoordinatorHost
-from support.group_clients import DELAY_MS, Client, classic_host, code_of, subscription
+from support.clients.group_clients import DELAY_MS, Client, classic_host, code_of, subscription
+from support.coordinators.coordinator_host import CoordinatorHost
 
 from kbroker.coordinator.group.classic.classic_group import ClassicGroup
 from kbroker.errors import ErrorCode, WireError

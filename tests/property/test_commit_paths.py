@@ -11,10 +11,10 @@ from random import Random
 from typing import Any
 
 import pytest
-from support.coordinators_bench import Bench, ShortBench
-from support.network_process import topic_document
-from support.offsets_host import FakeGroup
-from support.seeds import seeded
+from support.coordinators.coordinators_bench import Bench, ShortBench
+from support.coordinators.offsets_host import FakeGroup
+from support.network.network_process import topic_document
+from support.running.seeds import seeded
 
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ErrorCode

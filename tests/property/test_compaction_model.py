@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from support.compaction import CONFIG as COMPACTED
-from support.compaction import Compaction, cleanable_end, stored_batches
-from support.fetch_log import visible
-from support.grids import some_of
-from support.log_store import NOW_MS, LogStore, append, end_transaction
+from support.running.grids import some_of
+from support.storage.compaction import CONFIG as COMPACTED
+from support.storage.compaction import Compaction, cleanable_end, stored_batches
+from support.storage.fetch_log import visible
+from support.storage.log_store import NOW_MS, LogStore, append, end_transaction
 
 from kbroker._ext.fetch.fetch_engine import FetchEngine
 from kbroker.protocol import codec

@@ -15,7 +15,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from support.consumer_member import FakeConsumer, describe, make_host, settle
+from support.coordinators.consumer_member import FakeConsumer, describe, make_host, settle
 
 from kbroker.coordinator.group.consumer.consumer_group import subscribed_names
 from kbroker.errors import ErrorCode, WireError

@@ -11,8 +11,8 @@ import random
 from collections.abc import Callable
 
 import pytest
-from support.classic_consumer import ClassicConsumer, both_host
-from support.consumer_member import FakeConsumer
+from support.clients.classic_consumer import ClassicConsumer, both_host
+from support.coordinators.consumer_member import FakeConsumer
 
 from kbroker.coordinator.group.classic.classic_group import ClassicGroup
 from kbroker.coordinator.group.consumer.consumer_group import ConsumerGroup

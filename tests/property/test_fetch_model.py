@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.fetch_log import FetchBench
+from support.storage.fetch_log import FetchBench
 
 pytestmark = pytest.mark.property
 

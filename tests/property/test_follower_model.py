@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.log_store import NOW_MS, LogStore, append, batch, end_transaction, sent
+from support.storage.log_store import NOW_MS, LogStore, append, batch, end_transaction, sent
 
 from kbroker._ext.shared.partition_table import FOLLOWER, LEADER
 from kbroker.replication.fetched_run import Fault, append_fetched

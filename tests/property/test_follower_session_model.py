@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.fetch_log import FetchBench, OwnedLog
-from support.follower_fetches import NETWORK_BIT, Follower, reports
+from support.replication.follower_fetches import NETWORK_BIT, Follower, reports
+from support.storage.fetch_log import FetchBench, OwnedLog
 
 from kbroker._ext.shared.lane_layout import LEFT, PROGRESS
 from kbroker._ext.shared.partition_table import FOLLOWER, LEADER

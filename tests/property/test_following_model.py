@@ -12,7 +12,7 @@ import random
 from pathlib import Path
 
 import pytest
-from support.log_store import NOW_MS, LogStore, append, batch
+from support.storage.log_store import NOW_MS, LogStore, append, batch
 
 from kbroker._ext.shared.partition_table import FOLLOWER, LEADER
 from kbroker.errors import ErrorCode

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from support.network_process import CORRELATION_ID, NetworkProcess, decode
+from support.network.network_process import CORRELATION_ID, NetworkProcess, decode
 
 from kbroker.handlers import registry
 from kbroker.protocol import codec

@@ -10,7 +10,7 @@ import random
 from pathlib import Path
 
 import pytest
-from support.log_store import NOW_MS, LogStore, append, batch, stored_values
+from support.storage.log_store import NOW_MS, LogStore, append, batch, stored_values
 
 from kbroker.storage.log.log_lookup import list_offsets
 

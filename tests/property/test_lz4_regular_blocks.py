@@ -10,7 +10,7 @@ import lz4.frame
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.in_one import in_one
+from support.running.in_one import in_one
 
 from kbroker._ext.base.crc32c import crc32c
 from kbroker._ext.record import record_batch

@@ -17,7 +17,7 @@ from typing import Any, NotRequired, TypeVar, Union, get_args, get_origin, get_t
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.coordinators_bench import Bench, commit
+from support.coordinators.coordinators_bench import Bench, commit
 
 from kbroker.cluster.client_quotas import ClientQuotas
 from kbroker.errors import ErrorCode, WireError

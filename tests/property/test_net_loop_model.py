@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.net_loop_harness import Harness, framed, produce, result
+from support.network.net_loop_harness import Harness, framed, produce, result
 
 from kbroker._ext.shared.partition_table import LEADER, ONLINE
 from kbroker.protocol import codec, header

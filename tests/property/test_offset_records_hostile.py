@@ -12,9 +12,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from support.coordinator_host import Entry
-from support.offsets_host import OffsetsHost, make_machine, write_segment
-from support.seeds import seeded
+from support.coordinators.coordinator_host import Entry
+from support.coordinators.offsets_host import OffsetsHost, make_machine, write_segment
+from support.running.seeds import seeded
 
 from kbroker._ext.coordinator import offset_records
 from kbroker._ext.coordinator.offset_store import OffsetStore

@@ -12,8 +12,8 @@ from random import Random
 from typing import NamedTuple
 
 import pytest
-from support.offsets_host import OffsetsHost, make_machine, write_segment
-from support.seeds import seeded
+from support.coordinators.offsets_host import OffsetsHost, make_machine, write_segment
+from support.running.seeds import seeded
 
 from kbroker.coordinator.loader import Loader
 from kbroker.coordinator.offsets.offsets import Offsets

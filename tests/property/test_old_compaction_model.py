@@ -16,12 +16,12 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from support.compaction import CONFIG as COMPACTED
-from support.compaction import Compaction, cleanable_end
-from support.grids import some_of
-from support.log_store import NOW_MS, LogStore, append
-from support.message_sets import CODECS, OldMessage, message_bytes, set_bytes, wrapper_bytes
-from support.old_logs import adopted, entries, stored_entries
+from support.running.grids import some_of
+from support.storage.compaction import CONFIG as COMPACTED
+from support.storage.compaction import Compaction, cleanable_end
+from support.storage.log_store import NOW_MS, LogStore, append
+from support.storage.message_sets import CODECS, OldMessage, message_bytes, set_bytes, wrapper_bytes
+from support.storage.old_logs import adopted, entries, stored_entries
 
 from kbroker._ext.base.offset_map import OffsetMap
 from kbroker._ext.log.batch_cleaner import BatchCleaner

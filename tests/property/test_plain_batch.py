@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.seeds import seeded
+from support.running.seeds import seeded
 
 from kbroker._ext.record.plain_batch import build_batch
 from kbroker.record.builder import BatchBuilder

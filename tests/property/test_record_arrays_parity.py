@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.produce_link import ProduceLink, pool
+from support.clients.produce_link import ProduceLink, pool
 
 from kbroker._ext.client.record_reader import RecordReader
 from kbroker.client.batches.record_arrays import Fields, Parts, arrays_of, parts_of, slices_of

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 
 import pytest
-from support.follower_entries import entry
+from support.replication.follower_entries import entry
 
 from kbroker._ext.log.replica_set import ReplicaSet
 

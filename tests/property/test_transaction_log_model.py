@@ -10,8 +10,8 @@ import random
 from pathlib import Path
 
 import pytest
-from support.fetch_log import visible
-from support.log_store import NOW_MS, LogStore, append, batch, end_transaction, sent
+from support.storage.fetch_log import visible
+from support.storage.log_store import NOW_MS, LogStore, append, batch, end_transaction, sent
 
 from kbroker._ext.fetch.fetch_engine import FetchEngine
 from kbroker.protocol import codec

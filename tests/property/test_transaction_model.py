@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.transaction_host import ID, TransactionHost
+from support.coordinators.transaction_host import ID, TransactionHost
 
 from kbroker.coordinator.transaction.state import CLIENT_EPOCH_MAX, OPEN, PREPARED, State
 from kbroker.errors import ErrorCode, WireError

@@ -17,9 +17,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.offsets_host import OffsetsHost
-from support.seeds import seeded
-from support.transaction_host import ID, TransactionHost
+from support.coordinators.offsets_host import OffsetsHost
+from support.coordinators.transaction_host import ID, TransactionHost
+from support.running.seeds import seeded
 
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC
 from kbroker.errors import ErrorCode, WireError

@@ -12,8 +12,8 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
-from support.in_one import in_one
-from support.log_store import NOW_MS, LogStore, append, batch
+from support.running.in_one import in_one
+from support.storage.log_store import NOW_MS, LogStore, append, batch
 
 from kbroker._ext.shared.partition_table import FOLLOWER, LEADER
 from kbroker.replication.fetched_run import Fault, append_fetched

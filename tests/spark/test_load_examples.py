@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.load_records import produce
-from support.topics import create_topic, read_topic
+from support.clients.topics import create_topic, read_topic
+from support.spark.load_records import produce
 
 from kbroker.spark.load.cli import main
 from kbroker.testing import Broker

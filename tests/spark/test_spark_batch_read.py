@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 
 import pytest
-from support.markers import await_markers
-from support.topics import (
+from support.clients.markers import await_markers
+from support.clients.topics import (
     WAIT_S,
     Record,
     create_topic,

@@ -5,10 +5,10 @@ import uuid
 from pathlib import Path
 
 import pytest
-from support.grids import some_of
-from support.markers import await_markers
-from support.message_sets import OldMessage, set_bytes, wrapper_bytes
-from support.topics import WAIT_S, Record, create_topic, fill, producer, send
+from support.clients.markers import await_markers
+from support.clients.topics import WAIT_S, Record, create_topic, fill, producer, send
+from support.running.grids import some_of
+from support.storage.message_sets import OldMessage, set_bytes, wrapper_bytes
 
 from kbroker.client.batches.offsets import commit
 from kbroker.client.connections.cluster import Cluster

@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 
 import pytest
-from support.markers import await_markers
-from support.topics import Record, create_topic, fill, read_topic
+from support.clients.markers import await_markers
+from support.clients.topics import Record, create_topic, fill, read_topic
 
 from kbroker.client.connections.cluster import Cluster
 

@@ -20,10 +20,10 @@ from typing import Any
 
 import psutil
 import pytest
-from support.load_faults import Unreadable
-from support.load_records import all_places, places_in, produce
-from support.spark_cluster import cluster
-from support.topics import create_topic
+from support.clients.topics import create_topic
+from support.spark.load_faults import Unreadable
+from support.spark.load_records import all_places, places_in, produce
+from support.spark.spark_cluster import cluster
 
 from kbroker.spark.direct import SparkRunner, TaskError
 from kbroker.spark.load import points
@@ -128,7 +128,9 @@ def run_faulty(kind: str, broker: Broker, topic: str, root: Path, *master: str) 
     """In its own session: the shared one neither retries nor speculates."""
     arguments = [kind, broker.bootstrap, topic, str(root), *master]
     subprocess.run(
-        [sys.executable, "-m", "support.load_faults", *arguments], env=environment(), check=True
+        [sys.executable, "-m", "support.spark.load_faults", *arguments],
+        env=environment(),
+        check=True,
     )
 
 

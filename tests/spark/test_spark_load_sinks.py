@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from support.load_records import all_places, produce, value_of
-from support.load_source import rows_in_table
-from support.topics import create_topic
+from support.clients.topics import create_topic
+from support.spark.load_records import all_places, produce, value_of
+from support.spark.load_source import rows_in_table
 
 from kbroker.spark.load import points
 from kbroker.testing import Broker

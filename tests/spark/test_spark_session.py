@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.load_records import produce
-from support.topics import create_topic
+from support.clients.topics import create_topic
+from support.spark.load_records import produce
 
 from kbroker.testing import Broker
 

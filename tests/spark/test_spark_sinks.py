@@ -8,10 +8,10 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
-from support.grids import some_of
-from support.markers import await_markers
-from support.stream_kills import LosingSource
-from support.topics import Record, create_topic, fill, read_topic
+from support.clients.markers import await_markers
+from support.clients.topics import Record, create_topic, fill, read_topic
+from support.running.grids import some_of
+from support.spark.stream_kills import LosingSource
 
 from kbroker.client.batches.arrow import ArrowProducer
 from kbroker.client.batches.offsets import LATEST, list_offsets

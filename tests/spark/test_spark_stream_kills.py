@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.stream_kills import POINTS, ROWS_PER_BATCH
-from support.topics import Record, create_topic, fill, read_topic
+from support.clients.topics import Record, create_topic, fill, read_topic
+from support.spark.stream_kills import POINTS, ROWS_PER_BATCH
 
 from kbroker.testing import Broker
 
@@ -28,7 +28,7 @@ PATHS = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
 def run(*arguments: str) -> int:
     """A driver in its own process group; returns its exit code."""
     return subprocess.run(
-        [sys.executable, "-m", "support.stream_kills", *arguments],
+        [sys.executable, "-m", "support.spark.stream_kills", *arguments],
         env=os.environ | {"PYTHONPATH": PATHS, "SPARK_LOCAL_IP": "127.0.0.1"},
         start_new_session=True,
         check=False,

@@ -6,9 +6,8 @@ import uuid
 from threading import Event
 
 import pytest
-from support.grids import some_of
-from support.markers import await_markers
-from support.topics import (
+from support.clients.markers import await_markers
+from support.clients.topics import (
     WAIT_S,
     Record,
     add_partitions,
@@ -19,6 +18,7 @@ from support.topics import (
     producer,
     send,
 )
+from support.running.grids import some_of
 
 from kbroker.client.batches.offsets import committed
 from kbroker.client.connections.cluster import Cluster

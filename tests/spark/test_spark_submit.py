@@ -14,9 +14,9 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from support.load_records import all_places, places_in, produce
-from support.spark_cluster import cluster, spark_home
-from support.topics import create_topic
+from support.clients.topics import create_topic
+from support.spark.load_records import all_places, places_in, produce
+from support.spark.spark_cluster import cluster, spark_home
 
 from kbroker.testing import Broker
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.sanitizer import measures_memory
+from support.running.sanitizer import measures_memory
 
 from kbroker._ext.base.heap_holes import fill_holes
 from kbroker.heap import Collector, freeze_for_children, keep_freed_memory

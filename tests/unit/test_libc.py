@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from support.sanitizer import measures_memory
+from support.running.sanitizer import measures_memory
 
 from kbroker._ext.base.libc import keep_blocks, signal_at_parents_death, syncfs
 

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.fake_broker import FakeBroker
+from support.brokers.fake_broker import FakeBroker
 
 from kbroker.client.consumer.lanes import Inbox, Lane, aside
 from kbroker.client.consumer.member_thread import End, MemberThread, WaitUntil

@@ -12,8 +12,8 @@ from pathlib import PurePath
 from typing import Any
 
 import pytest
-from codec_samples import message_classes, record_classes, versions_of
-from support.in_one import in_one
+from support.network.codec_samples import message_classes, record_classes, versions_of
+from support.running.in_one import in_one
 
 from kbroker.coordinator.records import offsets_topic, transaction_topic
 from kbroker.protocol import api

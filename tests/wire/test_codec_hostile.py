@@ -5,8 +5,8 @@ import struct
 import tracemalloc
 
 import pytest
-from codec_samples import SEED, message_classes, random_message, versions_of
-from support.in_one import in_one
+from support.network.codec_samples import SEED, message_classes, random_message, versions_of
+from support.running.in_one import in_one
 
 from kbroker.coordinator.records.offsets_topic import GroupMetadataValue
 from kbroker.coordinator.records.transaction_topic import TransactionLogValue

@@ -13,7 +13,7 @@ from pkgutil import iter_modules
 from typing import Any
 
 import pytest
-from codec_samples import SEED, message_classes, random_message, versions_of
+from support.network.codec_samples import SEED, message_classes, random_message, versions_of
 
 from kbroker.protocol import codec
 from kbroker.protocol.message import message_of

@@ -3,8 +3,14 @@
 import random
 
 import pytest
-from codec_samples import SEED, every_version, message_classes, random_message, versions_of
-from support.in_one import in_one
+from support.network.codec_samples import (
+    SEED,
+    every_version,
+    message_classes,
+    random_message,
+    versions_of,
+)
+from support.running.in_one import in_one
 
 from kbroker.protocol import codec
 

@@ -6,7 +6,7 @@ import random
 import struct
 
 import pytest
-from support.fetch_log import FetchBench
+from support.storage.fetch_log import FetchBench
 
 from kbroker._ext.fetch.fetch_decode import FetchDecodeError
 from kbroker.protocol import codec

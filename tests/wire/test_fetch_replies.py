@@ -1,7 +1,7 @@
 """Every version of a Fetch reply, compared with what the general codec decodes."""
 
 import pytest
-from support.fetch_log import FetchBench, follower_fields
+from support.storage.fetch_log import FetchBench, follower_fields
 
 pytestmark = pytest.mark.wire
 

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.fetch_log import FetchBench, follower_fields
-from support.net_loop_harness import (
+from support.network.net_loop_harness import (
     TOPIC_ID,
     Harness,
     answers,
@@ -16,7 +15,8 @@ from support.net_loop_harness import (
     received,
     result,
 )
-from support.network_process import topic_document
+from support.network.network_process import topic_document
+from support.storage.fetch_log import FetchBench, follower_fields
 
 from kbroker._ext.shared.partition_table import FOLLOWER
 from kbroker.cluster.image import ClusterImage

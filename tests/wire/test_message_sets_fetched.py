@@ -7,7 +7,7 @@ import tempfile
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.message_sets import CODECS, LOG_APPEND_TIME, messages_in
+from support.storage.message_sets import CODECS, LOG_APPEND_TIME, messages_in
 
 from kbroker._ext.record.down_convert import to_message_set
 from kbroker.record.builder import BatchBuilder

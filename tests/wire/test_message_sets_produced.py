@@ -9,7 +9,7 @@ import zlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.message_sets import (
+from support.storage.message_sets import (
     CODECS,
     LOG_APPEND_TIME,
     OldMessage,

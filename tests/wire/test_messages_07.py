@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.messages_of_07 import compressed, message, read, records_of
+from support.storage.messages_of_07 import compressed, message, read, records_of
 
 from kbroker._ext.legacy.messages_07 import Region, read_region
 from kbroker.record.compression import GZIP, SNAPPY

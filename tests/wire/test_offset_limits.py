@@ -9,9 +9,9 @@ import threading
 from pathlib import Path
 
 import pytest
-from support.log_store import NOW_MS, batch
-from support.message_sets import OldMessage, message_bytes
-from support.produce_link import pool
+from support.clients.produce_link import pool
+from support.storage.log_store import NOW_MS, batch
+from support.storage.message_sets import OldMessage, message_bytes
 
 from kbroker._ext.base.offset_map import OffsetMap
 from kbroker._ext.client.forwarder import Forwarder

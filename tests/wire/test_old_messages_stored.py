@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from support.log_store import NOW_MS, batch
-from support.message_sets import (
+from support.storage.log_store import NOW_MS, batch
+from support.storage.message_sets import (
     CODECS,
     OldMessage,
     message_bytes,

@@ -8,7 +8,7 @@ import struct
 from typing import Any
 
 import pytest
-from codec_samples import SEED, random_message
+from support.network.codec_samples import SEED, random_message
 
 from kbroker.cli.command import main
 from kbroker.cli.protocol_page import protocol_data

@@ -25,7 +25,7 @@ from fault.clients.progress import Progress
 from fault.clients.proxies import HARMS
 from fault.clients.roles import ADMINISTERS, COPIES, READS, ROLES, WRITES, Role
 from fault.clients.scene import BROKERS, Stage
-from support.pace import hold
+from support.running.pace import hold
 
 from kbroker.testing import wait_until
 

@@ -1,5 +1,5 @@
 """Which role meets each public method and each setting of the clients in faults, or why none needs
-to. ``tests/unit/client/test_exam_of_clients.py`` compares this with the classes themselves.
+to. ``tests/fault/test_exam_of_clients.py`` compares this with the classes themselves.
 """
 
 from __future__ import annotations

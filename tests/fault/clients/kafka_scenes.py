@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fault.clients.proxies import Proxy
 from fault.clients.scene import BROKERS, SETTINGS, SPARE, Scene
-from interop.kafka_servers import Kafka, Kafka27, Kafka39
+from support.brokers.kafka_servers import Kafka, Kafka27, Kafka39
 
 from kbroker.testing import zookeeper
 from kbroker.uuids import new_uuid, uuid_text

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from fault.clients.proxies import Proxy
 from fault.clients.scene import KbrokerScene
-from support.secured import Site
-from support.secured_peers import PASSWORD, USER, write_user
+from support.security.secured import Site
+from support.security.secured_peers import PASSWORD, USER, write_user
 
 from perf.brokers import free_ports
 

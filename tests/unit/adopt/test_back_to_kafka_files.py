@@ -9,7 +9,8 @@ import tarfile
 import threading
 
 import pytest
-from support.kraft_dirs import (
+from support.brokers.owners import as_root, hand_over, not_handed_over
+from support.storage.kraft_dirs import (
     CLUSTER_ID,
     DIRECTORY_ID,
     ORDERS,
@@ -17,7 +18,6 @@ from support.kraft_dirs import (
     all_files,
     kraft_dir,
 )
-from support.owners import as_root, hand_over, not_handed_over
 
 from kbroker.adopt import metadata_records as records
 from kbroker.adopt import older_records, release, to_kraft, to_zookeeper, zookeeper

@@ -5,7 +5,7 @@ it.
 import struct
 
 import pytest
-from support.kraft_dirs import all_files, drop_records, zookeeper_dir
+from support.storage.kraft_dirs import all_files, drop_records, zookeeper_dir
 
 from kbroker.cli.adopt import EXIT_OK, EXIT_REFUSED, main
 

@@ -1,7 +1,7 @@
 """The metadata log of KRaft: records as Apache Kafka 3.9.1 wrote them, snapshots, damage."""
 
 import pytest
-from support.kraft_dirs import (
+from support.storage.kraft_dirs import (
     ORDERS,
     TOPIC_ID,
     control_batch,

@@ -1,7 +1,7 @@
 """Topics with tiered storage: records only in remote storage are not lost silently."""
 
 import pytest
-from support.kraft_dirs import ORDERS, all_files, kraft_dir, zookeeper_dir
+from support.storage.kraft_dirs import ORDERS, all_files, kraft_dir, zookeeper_dir
 
 from kbroker.adopt import metadata_records as records
 from kbroker.adopt.at_start import look_at_topics

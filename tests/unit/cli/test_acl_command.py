@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from support.security_broker import SecurityBroker
+from support.security.security_broker import SecurityBroker
 
 from kbroker.cli import command
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.fake_broker import FakeBroker
+from support.brokers.fake_broker import FakeBroker
 
 pytestmark = pytest.mark.unit
 

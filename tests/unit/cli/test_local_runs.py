@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from support.shared_names import needs_names
+from support.brokers.shared_names import needs_names
 
 from kbroker import __version__
 from kbroker._ext.shared import client_figures, log_figures, partition_table, slot_names

@@ -10,10 +10,10 @@ import sys
 from importlib import import_module
 
 import pytest
+from support.running.in_one import in_one
 
 from kbroker.client.admin import acls
 from kbroker.legacy import KeyedMessage
-from tests.support.in_one import in_one
 
 EARLIER = {
     "kbroker.client.addresses": "parse_addresses",

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.fake_broker import FakeBroker
+from support.brokers.fake_broker import FakeBroker
 
 from kbroker.client import KafkaAdminClient, KafkaConsumer
 from kbroker.client.admin import configs as config_admin

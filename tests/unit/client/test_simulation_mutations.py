@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.simulation_mutations import MUTATIONS, Mutation, found_by, mutated
+from support.simulation.simulation_mutations import MUTATIONS, Mutation, found_by, mutated
 
 pytestmark = pytest.mark.unit
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.network_process import topic_document
+from support.network.network_process import topic_document
 
 from kbroker.cluster.changes import ImageChanges
 from kbroker.cluster.image import ClusterImage

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.in_one import in_one
+from support.running.in_one import in_one
 
 from kbroker.config.broker_keys import ALIASES, BROKER_KEYS, SECTIONS, find_key
 from kbroker.config.key import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.counting_text import CountingText
+from support.running.counting_text import CountingText
 
 from kbroker.config import dynamic
 from kbroker.config.dynamic import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.controllers import resolved
-from support.counting_text import CountingText
-from support.secured_peers import SecuredPeers
+from support.controller.controllers import resolved
+from support.running.counting_text import CountingText
+from support.security.secured_peers import SecuredPeers
 
 from kbroker.config.dynamic import SET, AlterOp
 from kbroker.config.loader import BrokerConfig

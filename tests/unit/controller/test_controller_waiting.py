@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.controlled import Controlled
+from support.controller.controlled import Controlled
 
 from kbroker.controller.replicas import waiting as module
 from kbroker.controller.replicas.waiting import waiting

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.controlled import Controlled
+from support.controller.controlled import Controlled
 
 from kbroker.controller.state.counts import Counts, Watched
 from kbroker.controller.state.state import PartitionsChanged, PartitionState

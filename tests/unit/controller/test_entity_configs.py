@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.controllers import resolved
+from support.controller.controllers import resolved
 
 from kbroker.controller.configs.entity_admin import EntityAdmin
 from kbroker.controller.configs.stored_configs import StoredConfigs

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from support.controllers import resolved
+from support.controller.controllers import resolved
 
 from kbroker.controller.election.failover import Failover
 from kbroker.controller.state.state import ClusterState

@@ -7,8 +7,8 @@ import logging
 from typing import Any
 
 import pytest
-from support.controlled import Controlled
-from support.controllers import resolved
+from support.controller.controlled import Controlled
+from support.controller.controllers import resolved
 
 from kbroker.cluster.features import NONE, SUPPORTED, Finalized
 from kbroker.controller.replicas.features import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
-from support.controlled import Controlled
+from support.controller.controlled import Controlled
 
 from kbroker.cluster.control_requests import (
     ControlRequest,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.controlled import Controlled
+from support.controller.controlled import Controlled
 
 from kbroker.cluster.control_requests import ControlResponse, LeaderAndIsr, StopReplica
 from kbroker.controller.replicas import shutdowns

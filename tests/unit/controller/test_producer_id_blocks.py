@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from support.controlled import Controlled
+from support.controller.controlled import Controlled
 
 from kbroker.controller.store import persistence
 from kbroker.controller.store.producer_ids import FETCHED_AT, PART_SIZE, WAIT_MS, ProducerIdBlocks

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from support.controlled import Controlled
+from support.controller.controlled import Controlled
 
 from kbroker.cluster.control_requests import (
     EPOCH_DURING_DELETE,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.controllers import resolved
+from support.controller.controllers import resolved
 
 from kbroker.config.dynamic import DELETE, SET, AlterOp
 from kbroker.config.loader import BrokerConfig

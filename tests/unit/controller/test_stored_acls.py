@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
-from support.controllers import resolved
+from support.controller.controllers import resolved
 
 from kbroker.controller.access.stored_acls import AT_ONCE, Acls, BadAcls
 from kbroker.controller.store.notices import KEPT_MS

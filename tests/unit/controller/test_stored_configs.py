@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from support.controllers import resolved
+from support.controller.controllers import resolved
 
 from kbroker.cluster.control_requests import (
     ControlRequest,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.controlled import Controlled
-from support.controllers import EndlessRoom, controller_of
+from support.controller.controlled import Controlled
+from support.controller.controllers import EndlessRoom, controller_of
 
 from kbroker.cluster.control_requests import ControlResponse, LeaderAndIsr, StopReplica
 from kbroker.controller.election.active_controller import ActiveController

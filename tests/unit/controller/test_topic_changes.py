@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from support.controlled import Controlled
+from support.controller.controlled import Controlled
 
 from kbroker.cluster.control_requests import UpdateMetadata
 from kbroker.cluster.topic_ids import local_topic_id

@@ -6,8 +6,8 @@ import logging
 from typing import Any
 
 import pytest
-from support.controlled import Controlled
-from support.controllers import EndlessRoom
+from support.controller.controlled import Controlled
+from support.controller.controllers import EndlessRoom
 
 from kbroker.cluster.topic_ids import TopicIds
 from kbroker.controller.election.events import EventQueue

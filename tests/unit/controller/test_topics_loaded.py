@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.controlled import Controlled
+from support.controller.controlled import Controlled
 
 from kbroker.cluster.topic_ids import TopicIds
 from kbroker.controller.state.state import ClusterState, PartitionState

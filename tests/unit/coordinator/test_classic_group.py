@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.coordinator_host import CoordinatorHost, value_of
-from support.group_clients import (
+from support.clients.group_clients import (
     DELAY_MS,
     SESSION_MS,
     Client,
@@ -17,6 +16,7 @@ from support.group_clients import (
     rejoin,
     subscription,
 )
+from support.coordinators.coordinator_host import CoordinatorHost, value_of
 
 from kbroker.coordinator.group.classic.classic_group import ClassicGroup
 from kbroker.coordinator.group.classic.classic_member import Member

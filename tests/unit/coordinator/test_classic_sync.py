@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.coordinator_host import CoordinatorHost, value_of
-from support.group_clients import (
+from support.clients.group_clients import (
     DELAY_MS,
     REBALANCE_MS,
     SESSION_MS,
@@ -14,6 +13,7 @@ from support.group_clients import (
     form_group,
     rejoin,
 )
+from support.coordinators.coordinator_host import CoordinatorHost, value_of
 
 from kbroker.coordinator.group.classic.classic_group import ClassicGroup
 from kbroker.coordinator.records.offsets_topic import GroupMetadataKey

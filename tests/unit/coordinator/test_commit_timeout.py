@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.coordinators_bench import Bench, ShortBench, commit
+from support.coordinators.coordinators_bench import Bench, ShortBench, commit
 
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ErrorCode

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.consumer_member import (
+from support.coordinators.consumer_member import (
     FakeConsumer,
     describe,
     make_host,
@@ -13,7 +13,7 @@ from support.consumer_member import (
     settle,
     topic_id,
 )
-from support.coordinator_host import CoordinatorHost
+from support.coordinators.coordinator_host import CoordinatorHost
 
 from kbroker.cluster import features
 from kbroker.config.loader import BrokerConfig
@@ -486,7 +486,7 @@ def test_topic_that_grows_is_assigned_again(host: CoordinatorHost) -> None:
 
 
 def test_change_of_a_leader_makes_no_new_epoch(host: CoordinatorHost) -> None:
-    from support.network_process import topic_document
+    from support.network.network_process import topic_document
 
     member = FakeConsumer(host, "m1", ["a"])
     member.join()

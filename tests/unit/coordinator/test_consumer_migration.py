@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.classic_consumer import ClassicConsumer, both_host
-from support.consumer_member import FakeConsumer, describe, make_host, topic_id
-from support.coordinator_host import CoordinatorHost, value_of
-from support.group_clients import Client, code_of, subscription
+from support.clients.classic_consumer import ClassicConsumer, both_host
+from support.clients.group_clients import Client, code_of, subscription
+from support.coordinators.consumer_member import FakeConsumer, describe, make_host, topic_id
+from support.coordinators.coordinator_host import CoordinatorHost, value_of
 
 from kbroker.coordinator.group.classic.classic_group import ClassicGroup
 from kbroker.coordinator.group.consumer.consumer_group import ConsumerGroup

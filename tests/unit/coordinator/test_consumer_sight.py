@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from support.acl_requests import acl
-from support.consumer_member import FakeConsumer, describe, make_host, settle
-from support.coordinator_host import CoordinatorHost
+from support.coordinators.consumer_member import FakeConsumer, describe, make_host, settle
+from support.coordinators.coordinator_host import CoordinatorHost
+from support.security.acl_requests import acl
 
 from kbroker.coordinator.group.consumer.consumer_sight import hidden_from, look
 from kbroker.security.access import AccessTable

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.consumer_member import FakeConsumer, describe, make_host, settle
-from support.coordinator_host import CoordinatorHost
+from support.coordinators.consumer_member import FakeConsumer, describe, make_host, settle
+from support.coordinators.coordinator_host import CoordinatorHost
 
 from kbroker.coordinator.group.consumer.consumer_group import FORMER_INSTANCES_MAX
 from kbroker.errors import ErrorCode, WireError

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.message_sets import CODECS, OldMessage, set_bytes, wrapper_bytes
-from support.offsets_host import OffsetsHost, OneSegment, make_machine
+from support.coordinators.offsets_host import OffsetsHost, OneSegment, make_machine
+from support.storage.message_sets import CODECS, OldMessage, set_bytes, wrapper_bytes
 
 from kbroker.coordinator.loader import Loader
 from kbroker.coordinator.records.offsets_topic import RECORDS, OffsetCommitKey, OffsetCommitValue

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.coordinator_host import CoordinatorHost, value_of
-from support.group_clients import Client, OtherGroup, classic_host, form_group
+from support.clients.group_clients import Client, OtherGroup, classic_host, form_group
+from support.coordinators.coordinator_host import CoordinatorHost, value_of
 
 from kbroker.coordinator.records.offsets_topic import GroupMetadataKey
 from kbroker.errors import ErrorCode

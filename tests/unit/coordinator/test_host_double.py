@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.coordinator_host import CoordinatorHost, value_of
+from support.coordinators.coordinator_host import CoordinatorHost, value_of
 
 from kbroker.coordinator.group.machine import GroupMachine, Part
 from kbroker.coordinator.machine import Call, Operation

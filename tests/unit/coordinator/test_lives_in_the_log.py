@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from support.consumer_member import FakeConsumer, make_host
-from support.group_clients import Client, classic_host, form_group, rejoin
-from support.offsets_host import OffsetsHost
-from support.transaction_host import ID, host_with_topics
+from support.clients.group_clients import Client, classic_host, form_group, rejoin
+from support.coordinators.consumer_member import FakeConsumer, make_host
+from support.coordinators.offsets_host import OffsetsHost
+from support.coordinators.transaction_host import ID, host_with_topics
 
 from kbroker.errors import ErrorCode, WireError
 

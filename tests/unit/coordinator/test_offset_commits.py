@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.coordinator_host import WALL_MS
-from support.offsets_host import NOTHING, FakeGroup, OffsetsHost
+from support.coordinators.coordinator_host import WALL_MS
+from support.coordinators.offsets_host import NOTHING, FakeGroup, OffsetsHost
 
 from kbroker.coordinator.offsets.failures import (
     commit_failure,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.coordinator_host import WALL_MS
-from support.network_process import topic_document
-from support.offsets_host import FakeGroup, OffsetsHost
+from support.coordinators.coordinator_host import WALL_MS
+from support.coordinators.offsets_host import FakeGroup, OffsetsHost
+from support.network.network_process import topic_document
 
 from kbroker.coordinator.group.group import CONSUMER
 from kbroker.coordinator.offsets import batches

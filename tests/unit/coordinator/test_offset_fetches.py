@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.offsets_host import NOTHING, FakeGroup, OffsetsHost, fetch_group
+from support.coordinators.offsets_host import NOTHING, FakeGroup, OffsetsHost, fetch_group
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.offset_fetch import OffsetFetchRequest

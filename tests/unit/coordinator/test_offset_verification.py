@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.coordinator_host import CoordinatorHost
+from support.coordinators.coordinator_host import CoordinatorHost
 
 from kbroker.coordinator.group.machine import GroupMachine
 from kbroker.coordinator.offsets.offsets import Offsets

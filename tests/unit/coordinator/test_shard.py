@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.log_store import LogStore, break_file, end_turn
+from support.storage.log_store import LogStore, break_file, end_turn
 
 from kbroker.cluster.changes import ImageChanges, TopicChange
 from kbroker.cluster.image import ClusterImage

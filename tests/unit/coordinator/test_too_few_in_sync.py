@@ -9,10 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.classic_consumer import both_host
-from support.consumer_member import FakeConsumer, make_host
-from support.coordinator_host import CoordinatorHost, value_of
-from support.group_clients import (
+from support.clients.classic_consumer import both_host
+from support.clients.group_clients import (
     DELAY_MS,
     REBALANCE_MS,
     SESSION_MS,
@@ -22,8 +20,10 @@ from support.group_clients import (
     form_group,
     rejoin,
 )
-from support.offsets_host import OffsetsHost
-from support.transaction_host import ID, TransactionHost, host_with_topics
+from support.coordinators.consumer_member import FakeConsumer, make_host
+from support.coordinators.coordinator_host import CoordinatorHost, value_of
+from support.coordinators.offsets_host import OffsetsHost
+from support.coordinators.transaction_host import ID, TransactionHost, host_with_topics
 
 from kbroker.coordinator.transaction.state import State
 from kbroker.errors import ErrorCode, WireError

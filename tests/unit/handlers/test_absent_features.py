@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.network_process import NetworkProcess
+from support.network.network_process import NetworkProcess
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey, request_class

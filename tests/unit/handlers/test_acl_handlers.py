@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from support.network_process import NetworkProcess
+from support.network.network_process import NetworkProcess
 
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.calls import AclResult, DeletedAcl, DeletedAcls

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.authorizers import Rules, deny_all, deny_kind, deny_names
-from support.in_one import in_one
-from support.network_process import NetworkProcess, decode, encoded_request
-from support.requests_by_api import GROUP, TOPIC_ID, TOPIC_NAME, TRANSACTION, request_of
+from support.clients.requests_by_api import GROUP, TOPIC_ID, TOPIC_NAME, TRANSACTION, request_of
+from support.network.network_process import NetworkProcess, decode, encoded_request
+from support.running.in_one import in_one
+from support.security.authorizers import Rules, deny_all, deny_kind, deny_names
 
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.errors import ErrorCode, WireError

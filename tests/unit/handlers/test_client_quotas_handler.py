@@ -6,7 +6,7 @@ import gc
 from typing import Any
 
 import pytest
-from support.network_process import NetworkProcess
+from support.network.network_process import NetworkProcess
 
 from kbroker.errors import ErrorCode, WireError
 from kbroker.protocol.api import ApiKey, request_class

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.network_process import NetworkProcess
-from support.otlp import (
+from support.network.network_process import NetworkProcess
+from support.surfaces.otlp import (
     distribution,
     exponential,
     exponential_histogram,

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from support.network_process import NetworkProcess
+from support.network.network_process import NetworkProcess
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.create_acls import CreateAclsRequest

@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 import pytest
-from support.network_process import NetworkProcess
+from support.network.network_process import NetworkProcess
 
 from kbroker.config.broker_keys import BROKER_KEYS
 from kbroker.config.describe import describe_group, describe_topic

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.authorizers import deny_all
-from support.network_process import NetworkProcess
+from support.network.network_process import NetworkProcess
+from support.security.authorizers import deny_all
 
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers import control

@@ -6,7 +6,7 @@ from collections import deque
 from typing import Any
 
 import pytest
-from support.network_process import NetworkProcess, decode
+from support.network.network_process import NetworkProcess, decode
 
 from kbroker.coordinator.partitioner import coordinator_partition, java_hash
 from kbroker.errors import ErrorCode, WireError

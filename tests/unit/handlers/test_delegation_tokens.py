@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.authorizers import Rules, deny_all
-from support.network_process import NetworkProcess
+from support.network.network_process import NetworkProcess
+from support.security.authorizers import Rules, deny_all
 
 from kbroker.config.listeners import Listener
 from kbroker.errors import ErrorCode, WireError

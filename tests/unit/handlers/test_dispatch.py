@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.in_one import in_one
-from support.network_process import CORRELATION_ID, NetworkProcess, decode
+from support.network.network_process import CORRELATION_ID, NetworkProcess, decode
+from support.running.in_one import in_one
 
 from kbroker import handlers
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC

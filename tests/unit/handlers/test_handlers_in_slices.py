@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.network_process import CORRELATION_ID, NetworkProcess, decode
+from support.network.network_process import CORRELATION_ID, NetworkProcess, decode
 
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC
 from kbroker.errors import ErrorCode, WireError

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.in_one import in_one
-from support.network_process import CORRELATION_ID, NetworkProcess, decode
-from support.requests_by_api import request_of
+from support.clients.requests_by_api import request_of
+from support.network.network_process import CORRELATION_ID, NetworkProcess, decode
+from support.running.in_one import in_one
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers import registry

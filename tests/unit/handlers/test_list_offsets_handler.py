@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.network_process import IO_WORKERS, NetworkProcess
+from support.network.network_process import IO_WORKERS, NetworkProcess
 
 from kbroker._ext.shared.partition_table import CLOSED, LEADER, LOADING, OFFLINE
 from kbroker.errors import ErrorCode, WireError

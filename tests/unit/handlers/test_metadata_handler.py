@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.network_process import NetworkProcess, topic_document
+from support.network.network_process import NetworkProcess, topic_document
 
 from kbroker.errors import ErrorCode, WireError
 from kbroker.protocol.messages.metadata import MetadataRequest

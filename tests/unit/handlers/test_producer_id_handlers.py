@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.network_process import NetworkProcess, decode
+from support.network.network_process import NetworkProcess, decode
 
 from kbroker.errors import ErrorCode, WireError
 from kbroker.protocol.api import ApiKey

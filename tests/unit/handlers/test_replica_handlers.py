@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.network_process import NetworkProcess
+from support.network.network_process import NetworkProcess
 
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.calls import ALTER_REASSIGNMENTS

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.network_process import NetworkProcess, decode
+from support.network.network_process import NetworkProcess, decode
 
 from kbroker._ext.network.connection import (
     AUTHENTICATING,

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.network_process import NetworkProcess
+from support.network.network_process import NetworkProcess
 
 from kbroker.controller.access.scram_users import USUAL_S, ScramUsers
 from kbroker.controller.configs.configs import Configs

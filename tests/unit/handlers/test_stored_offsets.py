@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.call_documents import request
-from support.network_process import NetworkProcess
+from support.network.call_documents import request
+from support.network.network_process import NetworkProcess
 
 from kbroker.controller.election.events import EventQueue
 from kbroker.controller.store.stored_offsets import StoredOffsets

@@ -9,10 +9,10 @@ import os
 from unittest.mock import patch
 
 import pytest
-from support.cluster_simulation import CLIENT, NAMES, is_settled, leave, stored
-from support.replica_simulation import alter
-from support.seed_runs import cheaply, repeat_command, run_cluster
-from support.simulated_cluster import Broker, SimulatedCluster, ignore_rejected
+from support.simulation.cluster_simulation import CLIENT, NAMES, is_settled, leave, stored
+from support.simulation.replica_simulation import alter
+from support.simulation.seed_runs import cheaply, repeat_command, run_cluster
+from support.simulation.simulated_cluster import Broker, SimulatedCluster, ignore_rejected
 
 from kbroker.cluster.control_requests import PartitionKey
 from kbroker.ipc.calls import CreatePartitions, CreateTopics, TopicToCreate, TopicToEnlarge

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from support.descriptors import open_files
+from support.running.descriptors import open_files
 
 from kbroker.ipc import fdpass
 

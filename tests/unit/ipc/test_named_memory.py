@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.shared_names import needs_names
+from support.brokers.shared_names import needs_names
 
 from kbroker.ipc import named_memory
 from kbroker.ipc.named_memory import INDEX, NamedMemory, is_running, named_runs, remove_run

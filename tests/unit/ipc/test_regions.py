@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from support.shared_names import needs_names
+from support.brokers.shared_names import needs_names
 
 from kbroker.ipc.named_memory import NamedMemory, named_runs, path_of
 from kbroker.ipc.regions import RegionSizes, SharedRegions, create_region

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from support.fake_broker import FakeBroker
-from support.pace import hold
+from support.brokers.fake_broker import FakeBroker
+from support.running.pace import hold
 
 from kbroker._ext.record.record_cursor import end_offset
 from kbroker.client.errors import ClientError, OffsetOutOfRange, RejectedError, UnreadableRecord

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.fake_broker import FakeBroker
+from support.brokers.fake_broker import FakeBroker
 
 from kbroker.client.errors import SerializationFailed, UnreachableError
 from kbroker.errors import ErrorCode

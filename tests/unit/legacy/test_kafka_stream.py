@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from support.message_sets import OldMessage, set_bytes, wrapper_bytes
+from support.storage.message_sets import OldMessage, set_bytes, wrapper_bytes
 
 from kbroker.client.errors import DeserializationFailed, RejectedError, UnreadableRecord
 from kbroker.legacy.zookeeper_consumer import kafka_stream

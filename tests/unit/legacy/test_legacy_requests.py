@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 import pytest
-from support.fake_broker import FakeBroker
+from support.brokers.fake_broker import FakeBroker
 
 import kbroker.legacy as legacy
 from kbroker.client.errors import ConnectionLost, RejectedError, SettingRefused, Timeout

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pytest
-from support.fake_broker import FakeBroker
+from support.brokers.fake_broker import FakeBroker
 
 from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.errors import ClientError, RejectedError, UnreachableError

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from support.messages_of_07 import compressed, message, records_of
+from support.storage.messages_of_07 import compressed, message, records_of
 
 from kbroker.legacy import old_logs
 from kbroker.legacy.old_logs import Bad, ImportLimits, OldLog, OldLogError, partitions_in

@@ -8,7 +8,13 @@ import socket
 import struct
 
 import pytest
-from support.message_sets import OldMessage, message_bytes, messages_in, set_bytes, wrapper_bytes
+from support.storage.message_sets import (
+    OldMessage,
+    message_bytes,
+    messages_in,
+    set_bytes,
+    wrapper_bytes,
+)
 
 from kbroker._ext.legacy import old_messages
 from kbroker._ext.legacy.old_messages import encode_message_set, read_messages

@@ -6,9 +6,16 @@ import subprocess
 import sys
 
 import pytest
-from support.log_files import TRANSACTIONS, flip, legacy_message, make_partition, run, run_json
-from support.log_store import NOW_MS, LogStore, append, batch
-from support.message_sets import OldMessage, wrapper_bytes
+from support.storage.log_files import (
+    TRANSACTIONS,
+    flip,
+    legacy_message,
+    make_partition,
+    run,
+    run_json,
+)
+from support.storage.log_store import NOW_MS, LogStore, append, batch
+from support.storage.message_sets import OldMessage, wrapper_bytes
 
 from kbroker.cli.log import main
 from kbroker.coordinator.records import offsets_topic, transaction_topic

@@ -7,8 +7,8 @@ import os
 import shutil
 
 import pytest
-from support.log_files import SETTINGS, damaged_files, flip, make_partition, run
-from support.owners import as_root, hand_over, not_handed_over
+from support.brokers.owners import as_root, hand_over, not_handed_over
+from support.storage.log_files import SETTINGS, damaged_files, flip, make_partition, run
 
 from kbroker.logtool import rebuild as rebuild_module
 

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.log_files import damaged_files, flip, make_partition, run, run_json
-from support.log_store import LogStore, append, batch
-from support.sanitizer import measures_memory
+from support.running.sanitizer import measures_memory
+from support.storage.log_files import damaged_files, flip, make_partition, run, run_json
+from support.storage.log_store import LogStore, append, batch
 
 from kbroker._ext.record.record_batch import stamp_for_append
 from kbroker.storage.checkpoint import format_checkpoint, parse_checkpoint

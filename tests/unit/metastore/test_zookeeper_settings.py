@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support import certificates
+from support.security import certificates
 
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ConfigError

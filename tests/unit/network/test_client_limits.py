@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from support.net_loop_harness import (
+from support.network.net_loop_harness import (
     METADATA,
     SMALLEST_BATCH,
     Harness,

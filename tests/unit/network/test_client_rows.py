@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 import pytest
-from support.net_loop_harness import Harness, framed, produce, received, result
+from support.network.net_loop_harness import Harness, framed, produce, received, result
 
 from kbroker._ext.shared.client_figures import ROWS, ClientFigures, read_clients, region_size
 from kbroker._ext.shared.request_times import RequestTimes, TimesView

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.io_loop_bench import Bench
-from support.log_store import append, batch, sent
+from support.storage.io_loop_bench import Bench
+from support.storage.log_store import append, batch, sent
 
 from kbroker._ext.shared.arena import forbid_writes
 from kbroker._ext.shared.partition_table import FREE

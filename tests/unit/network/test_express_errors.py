@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.net_loop_harness import received
+from support.network.net_loop_harness import received
 
 from kbroker._ext.network import express_path
 from kbroker._ext.shared.request_times import RequestTimes, TimesView, region_size

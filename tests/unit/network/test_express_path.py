@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from support.net_loop_harness import ENVELOPE, IO_WORKER, Harness, received
+from support.network.net_loop_harness import ENVELOPE, IO_WORKER, Harness, received
 
 from kbroker._ext.network import express_path
 from kbroker._ext.shared.quota_table import Quota, QuotaTable, region_size

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from support.net_loop_harness import (
+from support.network.net_loop_harness import (
     METADATA,
     Harness,
     fetch,

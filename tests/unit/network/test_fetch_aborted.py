@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-from support.log_store import LogStore, append, batch, end_transaction, sent
+from support.storage.log_store import LogStore, append, batch, end_transaction, sent
 
 from kbroker._ext.fetch.fetch_engine import FetchEngine
 from kbroker.protocol import codec

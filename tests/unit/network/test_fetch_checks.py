@@ -4,7 +4,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from support.fetch_log import FetchBench
+from support.storage.fetch_log import FetchBench
 
 from kbroker.errors import ErrorCode
 from kbroker.record.batch import iterate_batches

@@ -3,8 +3,8 @@
 import struct
 
 import pytest
-from support.fetch_log import FetchBench
-from support.message_sets import messages_in
+from support.storage.fetch_log import FetchBench
+from support.storage.message_sets import messages_in
 
 from kbroker.record.builder import BatchBuilder
 from kbroker.record.compression import GZIP, LZ4, ZSTD

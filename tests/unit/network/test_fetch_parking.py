@@ -1,7 +1,7 @@
 """Fetches that wait: for bytes, for a timeout, and events that may happen to them meanwhile."""
 
 import pytest
-from support.fetch_log import FetchBench
+from support.storage.fetch_log import FetchBench
 
 from kbroker._ext.shared import partition_table
 

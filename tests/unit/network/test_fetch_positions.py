@@ -4,7 +4,7 @@ import os
 import struct
 
 import pytest
-from support.fetch_log import FetchBench
+from support.storage.fetch_log import FetchBench
 
 pytestmark = pytest.mark.unit
 

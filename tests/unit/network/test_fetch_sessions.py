@@ -1,7 +1,7 @@
 """Incremental fetch sessions (KIP-227)."""
 
 import pytest
-from support.fetch_log import FetchBench
+from support.storage.fetch_log import FetchBench
 
 pytestmark = pytest.mark.unit
 

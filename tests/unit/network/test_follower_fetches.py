@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.fetch_log import FetchBench, OwnedLog, follower_fields
-from support.follower_fetches import NETWORK_BIT, Follower, reports, wake
+from support.replication.follower_fetches import NETWORK_BIT, Follower, reports, wake
+from support.storage.fetch_log import FetchBench, OwnedLog, follower_fields
 
 from kbroker._ext.shared import session_times
 from kbroker._ext.shared.lane_layout import PROGRESS

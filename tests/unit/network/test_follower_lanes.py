@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.authorizers import Rules
-from support.net_loop_harness import ENVELOPE, Harness, framed, received
+from support.network.net_loop_harness import ENVELOPE, Harness, framed, received
+from support.security.authorizers import Rules
 
 from kbroker._ext.shared import lane_layout
 from kbroker._ext.shared.lane_layout import ATTACHED, LEFT, PROGRESS

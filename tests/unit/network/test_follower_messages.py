@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.io_loop_bench import Bench
-from support.net_loop_harness import ENVELOPE, NETWORK
+from support.network.net_loop_harness import ENVELOPE, NETWORK
+from support.storage.io_loop_bench import Bench
 
 from kbroker._ext.log.replica_set import ReplicaSet
 from kbroker._ext.shared import lane_layout

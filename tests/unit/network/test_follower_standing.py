@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.fetch_log import FetchBench, OwnedLog
-from support.follower_fetches import NETWORK_BIT, Follower, new_reports, reports, wake
+from support.replication.follower_fetches import NETWORK_BIT, Follower, new_reports, reports, wake
+from support.storage.fetch_log import FetchBench, OwnedLog
 
 from kbroker._ext.shared.lane_layout import LEFT
 from kbroker._ext.shared.partition_table import FOLLOWER

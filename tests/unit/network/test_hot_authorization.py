@@ -6,8 +6,7 @@ import struct
 from typing import Any
 
 import pytest
-from support.authorizers import Rules, deny_all, deny_kind, deny_names
-from support.net_loop_harness import (
+from support.network.net_loop_harness import (
     TOPIC_ID,
     Harness,
     answers,
@@ -17,6 +16,7 @@ from support.net_loop_harness import (
     received,
     result,
 )
+from support.security.authorizers import Rules, deny_all, deny_kind, deny_names
 
 from kbroker._ext.shared.partition_table import LEADER, ONLINE
 from kbroker.errors import ErrorCode

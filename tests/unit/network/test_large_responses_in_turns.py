@@ -8,7 +8,7 @@ import struct
 import time
 
 import pytest
-from support.net_loop_harness import METADATA, Harness, fetch, serving
+from support.network.net_loop_harness import METADATA, Harness, fetch, serving
 
 from kbroker._ext.shared.partition_table import LEADER, ONLINE
 from kbroker.security.principal import ANONYMOUS

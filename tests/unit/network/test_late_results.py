@@ -7,7 +7,14 @@ from __future__ import annotations
 import time
 
 import pytest
-from support.net_loop_harness import Harness, answers, partitions_of, produce, received, result
+from support.network.net_loop_harness import (
+    Harness,
+    answers,
+    partitions_of,
+    produce,
+    received,
+    result,
+)
 
 pytestmark = pytest.mark.unit
 

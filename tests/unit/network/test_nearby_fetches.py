@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.fetch_log import FetchBench, OwnedLog
+from support.storage.fetch_log import FetchBench, OwnedLog
 
 from kbroker._ext.shared.partition_table import FOLLOWER, LEADER
 

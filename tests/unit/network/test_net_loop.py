@@ -8,7 +8,7 @@ import socket
 import struct
 
 import pytest
-from support.net_loop_harness import (
+from support.network.net_loop_harness import (
     NOT_LEADER,
     SMALLEST_BATCH,
     Harness,

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import pytest
-from support import tls_sockets
-from support.tls_sockets import Site
+from support.network import tls_sockets
+from support.network.tls_sockets import Site
 
 from kbroker._ext.network.peer_link import PeerLink
 from kbroker._ext.sockets.transport import Transport

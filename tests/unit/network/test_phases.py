@@ -6,8 +6,8 @@ import struct
 from itertools import product
 
 import pytest
-from support.in_one import in_one
-from support.net_loop_harness import Harness, framed, produce, received, serving
+from support.network.net_loop_harness import Harness, framed, produce, received, serving
+from support.running.in_one import in_one
 
 from kbroker._ext.network.connection import (
     AUTHENTICATING,

@@ -7,9 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.io_loop_bench import Bench
-from support.log_store import batch, sent
-from support.net_loop_harness import TOPIC_ID, Harness, answers, partitions_of, produce, received
+from support.network.net_loop_harness import (
+    TOPIC_ID,
+    Harness,
+    answers,
+    partitions_of,
+    produce,
+    received,
+)
+from support.storage.io_loop_bench import Bench
+from support.storage.log_store import batch, sent
 
 from kbroker._ext.log.refused_batches import RefusedBatches
 from kbroker._ext.shared.partition_table import FOLLOWER, LEADER

@@ -6,7 +6,7 @@ import mmap
 import socket
 
 import pytest
-from support.net_loop_harness import (
+from support.network.net_loop_harness import (
     DESCRIPTOR,
     ENVELOPE,
     IO_WORKER,

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.net_loop_harness import Harness, framed
+from support.network.net_loop_harness import Harness, framed
 
 from kbroker._ext.shared.partition_table import LEADER, ONLINE
 from kbroker.protocol import codec, header

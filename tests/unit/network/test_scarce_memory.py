@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
-from support.net_loop_harness import Harness, answers, fetch, produce, received, result
-from support.pace import hold
+from support.network.net_loop_harness import Harness, answers, fetch, produce, received, result
+from support.running.pace import hold
 
 from kbroker._ext.shared.partition_table import LEADER, ONLINE
 from kbroker.ipc.regions import arena_size, small_part_bytes

@@ -6,7 +6,7 @@ import struct
 from contextlib import suppress
 
 import pytest
-from support.net_loop_harness import Harness, framed, produce, received, serving
+from support.network.net_loop_harness import Harness, framed, produce, received, serving
 
 from kbroker.protocol import codec, header
 from kbroker.protocol.api import ApiKey

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.fetch_log import FetchBench
-from support.io_loop_bench import NETWORKS, Bench
-from support.log_store import LogStore, append, batch, sent
+from support.storage.fetch_log import FetchBench
+from support.storage.io_loop_bench import NETWORKS, Bench
+from support.storage.log_store import LogStore, append, batch, sent
 
 from kbroker._ext.shared.partition_table import FOLLOWER, LEADER, NO_ROLE
 

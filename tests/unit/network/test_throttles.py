@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from support.net_loop_harness import (
+from support.network.net_loop_harness import (
     METADATA,
     Harness,
     answers,

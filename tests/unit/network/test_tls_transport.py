@@ -10,8 +10,8 @@ import ssl
 from pathlib import Path
 
 import pytest
-from support import tls_sockets
-from support.tls_sockets import Pair, Site, connect, drain
+from support.network import tls_sockets
+from support.network.tls_sockets import Pair, Site, connect, drain
 
 from kbroker._ext.sockets.transport import BLOCKED, CUT, FAILED
 

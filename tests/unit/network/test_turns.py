@@ -9,7 +9,7 @@ import socket
 import time
 
 import pytest
-from support.net_loop_harness import (
+from support.network.net_loop_harness import (
     DESCRIPTOR,
     ENVELOPE,
     IO_WORKER,

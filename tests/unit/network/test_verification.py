@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.io_loop_bench import MSG_PRODUCE, Bench
-from support.log_store import batch, end_transaction, sent
-from support.net_loop_harness import DESCRIPTOR, ENVELOPE, NETWORK
+from support.network.net_loop_harness import DESCRIPTOR, ENVELOPE, NETWORK
+from support.storage.io_loop_bench import MSG_PRODUCE, Bench
+from support.storage.log_store import batch, end_transaction, sent
 
 pytestmark = pytest.mark.unit
 

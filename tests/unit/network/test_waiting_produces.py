@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from support.log_store import batch
-from support.net_loop_harness import (
+from support.network.net_loop_harness import (
     NOT_LEADER,
     TOPIC_ID,
     Harness,
@@ -16,6 +15,7 @@ from support.net_loop_harness import (
     received,
     result,
 )
+from support.storage.log_store import batch
 
 from kbroker._ext.shared import lane_layout
 

@@ -6,8 +6,7 @@ import socket
 import time
 
 import pytest
-from support.log_store import batch
-from support.net_loop_harness import (
+from support.network.net_loop_harness import (
     METADATA,
     NOT_LEADER,
     Harness,
@@ -17,6 +16,7 @@ from support.net_loop_harness import (
     received,
     result,
 )
+from support.storage.log_store import batch
 
 pytestmark = pytest.mark.unit
 

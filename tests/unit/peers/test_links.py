@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.fake_broker import FakeBroker
-from support.peer_loop import PeerLoop
+from support.brokers.fake_broker import FakeBroker
+from support.network.peer_loop import PeerLoop
 
 from kbroker.cluster.control_requests import (
     ControlRequest,

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
-from support.fake_broker import FakeBroker, sasl_responses
-from support.secured_peers import HOST, PASSWORD, USER, SecuredPeers
+from support.brokers.fake_broker import FakeBroker, sasl_responses
+from support.security.secured_peers import HOST, PASSWORD, USER, SecuredPeers
 
 from kbroker.config.loader import BrokerConfig
 from kbroker.config.protocol_version import ProtocolVersion as V

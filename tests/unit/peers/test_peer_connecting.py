@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.fake_broker import FakeBroker, sasl_responses
-from support.peer_loop import PeerLoop
-from support.secured_peers import HOST, PASSWORD, USER, SecuredPeers
+from support.brokers.fake_broker import FakeBroker, sasl_responses
+from support.network.peer_loop import PeerLoop
+from support.security.secured_peers import HOST, PASSWORD, USER, SecuredPeers
 
 from kbroker.peers.connecting import Connecting
 from kbroker.peers.secured import Secured

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.descriptors import open_files
-from support.fake_broker import FakeBroker, sasl_responses
-from support.secured_peers import HOST, PASSWORD, USER, SecuredPeers
+from support.brokers.fake_broker import FakeBroker, sasl_responses
+from support.running.descriptors import open_files
+from support.security.secured_peers import HOST, PASSWORD, USER, SecuredPeers
 
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ConfigError

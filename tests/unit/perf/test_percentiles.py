@@ -1,7 +1,7 @@
 """Percentiles, and the load generator's histogram compared with its Python twin."""
 
 import pytest
-from support.in_one import in_one
+from support.running.in_one import in_one
 
 from kbroker._ext.network.load_generator import latency_bucket
 from perf.percentiles import (

@@ -9,7 +9,7 @@ from math import isfinite
 from typing import Any
 
 import pytest
-from support.otlp import (
+from support.surfaces.otlp import (
     attribute,
     distribution,
     exponential,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.log_store import (
+from support.storage.log_store import (
     NOW_MS,
     LogStore,
     append,
@@ -21,7 +21,7 @@ from support.log_store import (
     sent,
     stored_values,
 )
-from support.message_sets import CODECS, OldMessage, message_bytes
+from support.storage.message_sets import CODECS, OldMessage, message_bytes
 
 from kbroker._ext.record.record_batch import stamp_for_append
 from kbroker._ext.shared.partition_table import FOLLOWER

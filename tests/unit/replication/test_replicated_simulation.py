@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from support.seed_runs import cheaply, repeat_command, run_replicas
+from support.simulation.seed_runs import cheaply, repeat_command, run_replicas
 
 pytestmark = pytest.mark.unit
 

@@ -6,8 +6,8 @@ import random
 from itertools import pairwise
 
 import pytest
-from support.log_store import batch
-from support.scripted_leader import at
+from support.replication.scripted_leader import at
+from support.storage.log_store import batch
 
 from kbroker.errors import ErrorCode
 from kbroker.record.batch import iterate_batches

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.log_store import LogStore, append, batch
+from support.storage.log_store import LogStore, append, batch
 
 from kbroker._ext.shared.partition_table import LEADER
 from kbroker.replication.truncation import (

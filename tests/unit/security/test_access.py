@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 
 import pytest
-from support.authorizers import Rules, deny_all, deny_names
+from support.security.authorizers import Rules, deny_all, deny_names
 
 from kbroker.security.access import EVERYTHING, AccessTable
 from kbroker.security.authorizer import AllowAll

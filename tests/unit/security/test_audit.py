@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 
 import pytest
-from support.authorizers import deny_names
+from support.security.authorizers import deny_names
 
 from kbroker.security.access import AccessTable
 from kbroker.security.audit import INTERVAL_S, LINES_MAX, Audit

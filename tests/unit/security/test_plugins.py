@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.plugged_in import NamesAuthorizer
+from support.brokers.plugged_in import NamesAuthorizer
 
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ConfigError, ErrorCode, WireError
@@ -29,7 +29,9 @@ def config(name: str, value: str) -> BrokerConfig:
 
 
 def authorizer(name: str, **properties: str) -> Any:
-    return plugged.make_authorizer(config(AUTHORIZER, f"support.plugged_in.{name}"), properties)
+    return plugged.make_authorizer(
+        config(AUTHORIZER, f"support.brokers.plugged_in.{name}"), properties
+    )
 
 
 def test_authorizer_without_a_name_allows_everything() -> None:
@@ -58,8 +60,8 @@ def test_authorizer_of_kafka_is_kbrokers_with_its_settings(name: str) -> None:
     [
         ("org.example.JavaAuthorizer", "Java classes are never loaded"),
         ("kafka.security.authorizer.AclAuthoriser", "no module"),
-        ("support.plugged_in.Missing", "Missing"),
-        ("support.plugged_in.AclOperation", "a class with a method"),
+        ("support.brokers.plugged_in.Missing", "Missing"),
+        ("support.brokers.plugged_in.AclOperation", "a class with a method"),
         ("NoModule", "package.module.Class"),
         ("os; import sys.x", "package.module.Class"),
     ],
@@ -108,8 +110,8 @@ def test_policies_reject_with_their_text() -> None:
     made = plugged.make_policies(
         BrokerConfig(
             {
-                TOPIC_POLICY: "support.plugged_in.TopicPolicy",
-                CONFIG_POLICY: "support.plugged_in.ConfigPolicy",
+                TOPIC_POLICY: "support.brokers.plugged_in.TopicPolicy",
+                CONFIG_POLICY: "support.brokers.plugged_in.ConfigPolicy",
             }
         ),
         {"num.partitions": "2"},

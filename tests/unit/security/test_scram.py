@@ -8,7 +8,7 @@ import hmac
 import re
 
 import pytest
-from support.in_one import in_one
+from support.running.in_one import in_one
 
 from kbroker.security.sasl.exchange import Authenticated, Challenge, Failed, Lookup
 from kbroker.security.sasl.plain import OTHER_ID

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from support import tls_sockets
-from support.pace import hold
-from support.tls_sockets import Site
+from support.network import tls_sockets
+from support.network.tls_sockets import Site
+from support.running.pace import hold
 
 from kbroker.security.tls import tls_socket
 from kbroker.security.tls.tls_socket import RECEIVE_BYTES, RECORD_BYTES, TlsSocket

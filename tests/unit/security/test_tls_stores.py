@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
-from support.certificates import OPENSSL
-from support.descriptors import open_files
-from support.java_stores import jks, jks_key, jks_trusted, pkcs12_of
+from support.running.descriptors import open_files
+from support.security.certificates import OPENSSL
+from support.security.java_stores import jks, jks_key, jks_trusted, pkcs12_of
 
 from kbroker.client.connections.security import Security
 from kbroker.client.errors import SettingRefused

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from support.load_source import MadeUp, row
+from support.spark.load_source import MadeUp, row
 
 from kbroker.spark.audit import databases
 from kbroker.spark.audit.report import summed

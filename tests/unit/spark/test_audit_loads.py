@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.load_source import MadeUp, destination_of, expected, load, row, rows_in_table
+from support.spark.load_source import MadeUp, destination_of, expected, load, row, rows_in_table
 
 from kbroker.spark.audit import loads
 from kbroker.spark.audit.report import summed

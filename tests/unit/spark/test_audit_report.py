@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.load_source import MadeUp
+from support.spark.load_source import MadeUp
 
 from kbroker.spark.audit.counter import BUCKET_MS_MAX, AuditCounter
 from kbroker.spark.audit.counts import Misfit, told

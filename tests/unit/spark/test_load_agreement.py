@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from support.load_source import (
+from support.spark.load_source import (
     BATCH_ROWS,
     MadeUp,
     destination_of,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from support.load_source import MadeUp, batch, load, row
+from support.spark.load_source import MadeUp, batch, load, row
 
 from kbroker.spark.audit.databases import loaded
 from kbroker.spark.direct import InlineRunner

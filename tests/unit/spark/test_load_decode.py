@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 import pyarrow.parquet as pq
 import pytest
-from support.load_source import MadeUp, batch, destination_of
+from support.spark.load_source import MadeUp, batch, destination_of
 
 from kbroker.spark.direct import InlineRunner
 from kbroker.spark.load import decode

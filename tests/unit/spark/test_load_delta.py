@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from support.load_source import MadeUp, expected, load, rows_in
+from support.spark.load_source import MadeUp, expected, load, rows_in
 
 from kbroker.spark.direct import InlineRunner
 from kbroker.spark.load import points

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyarrow.dataset import dataset
-from support.load_source import MadeUp, expected, load, rows_in
+from support.spark.load_source import MadeUp, expected, load, rows_in
 
 from kbroker.client.errors import RejectedError
 from kbroker.spark.direct import InlineRunner

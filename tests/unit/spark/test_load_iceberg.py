@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.load_source import MadeUp, expected, load, rows_in_table
+from support.spark.load_source import MadeUp, expected, load, rows_in_table
 
 from kbroker.spark.direct import InlineRunner
 from kbroker.spark.load import decode, fields

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from support.load_source import FIRST_MS, MadeUp, destination_of, expected, load, rows_in
+from support.spark.load_source import FIRST_MS, MadeUp, destination_of, expected, load, rows_in
 
 from kbroker.spark.direct import InlineRunner, Result, T, Work
 from kbroker.spark.load.commits import (

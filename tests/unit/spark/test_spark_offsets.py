@@ -5,7 +5,7 @@ numbers.
 import json
 
 import pytest
-from support.fake_logs import FakeLogs as Logs
+from support.spark.fake_logs import FakeLogs as Logs
 
 from kbroker.spark import first_offsets as f
 from kbroker.spark import offsets as o

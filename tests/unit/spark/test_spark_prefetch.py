@@ -14,7 +14,7 @@ from pyspark.serializers import read_int, write_with_length
 from pyspark.sql.streaming import python_streaming_source_runner as runner
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StructField, StructType
-from support.fake_logs import FakeLogs
+from support.spark.fake_logs import FakeLogs
 
 from kbroker.client.errors import Timeout
 from kbroker.spark import prefetch as prefetch_module

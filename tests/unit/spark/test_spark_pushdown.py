@@ -8,7 +8,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import datasource as ds
 from pyspark.sql.types import StructType
-from support.fake_logs import FakeLogs
+from support.spark.fake_logs import FakeLogs
 
 from kbroker.spark.offsets import batch_ranges
 from kbroker.spark.options.option_values import OptionError

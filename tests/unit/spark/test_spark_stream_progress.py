@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-from support.fake_logs import FakeLogs
+from support.spark.fake_logs import FakeLogs
 
 from kbroker.spark import stream as stream_module
 from kbroker.spark.checkpoint import checkpoint_files

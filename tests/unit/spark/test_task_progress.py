@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 
 import pytest
-from support.load_source import MadeUp
+from support.spark.load_source import MadeUp
 
 from kbroker.spark.direct import InlineRunner
 from kbroker.spark.load.directory import Directory

@@ -1,7 +1,7 @@
 """Fixtures for most tests of storage."""
 
 import pytest
-from support.log_store import LogStore
+from support.storage.log_store import LogStore
 
 
 @pytest.fixture

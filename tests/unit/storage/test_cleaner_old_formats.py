@@ -7,9 +7,9 @@ import struct
 from pathlib import Path
 
 import pytest
-from support.compaction import DAY_MS, compact
-from support.log_store import NOW_MS, LogStore, append, batch
-from support.message_sets import (
+from support.storage.compaction import DAY_MS, compact
+from support.storage.log_store import NOW_MS, LogStore, append, batch
+from support.storage.message_sets import (
     CODECS,
     LOG_APPEND_TIME,
     OldMessage,
@@ -17,7 +17,7 @@ from support.message_sets import (
     set_bytes,
     wrapper_bytes,
 )
-from support.old_logs import adopted, stored_entries, stored_messages
+from support.storage.old_logs import adopted, stored_entries, stored_messages
 
 from kbroker._ext.record.down_convert import to_message_set
 from kbroker.record.compression import GZIP, compress

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from support.log_store import NOW_MS, LogStore, append, batch
+from support.storage.log_store import NOW_MS, LogStore, append, batch
 
 from kbroker.storage.log.log_lookup import list_offsets
 

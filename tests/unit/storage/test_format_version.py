@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.log_store import NOW_MS, append, append_error, batch, end_transaction, sent
-from support.message_sets import CODECS, LOG_APPEND_TIME, OldMessage, messages_in, set_bytes
+from support.storage.log_store import NOW_MS, append, append_error, batch, end_transaction, sent
+from support.storage.message_sets import CODECS, LOG_APPEND_TIME, OldMessage, messages_in, set_bytes
 
 from kbroker.record.builder import BatchBuilder
 from kbroker.record.compression import ZSTD

@@ -5,7 +5,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from support.log_store import (
+from support.storage.log_store import (
     NOW_MS,
     append,
     append_error,

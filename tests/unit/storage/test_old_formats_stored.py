@@ -6,8 +6,8 @@ import logging
 import struct
 
 import pytest
-from support.log_store import NOW_MS, LogStore, append, batch
-from support.message_sets import CODECS, OldMessage, set_bytes, wrapper_bytes
+from support.storage.log_store import NOW_MS, LogStore, append, batch
+from support.storage.message_sets import CODECS, OldMessage, set_bytes, wrapper_bytes
 
 from kbroker.storage.dirs.partition_metadata import write_partition_metadata
 from kbroker.storage.log.log_lookup import list_offsets

@@ -1,8 +1,8 @@
 """Appending in another form than sent: message sets, and other codecs."""
 
 import pytest
-from support.log_store import NOW_MS, append, append_error, batch
-from support.message_sets import CODECS, OldMessage, message_bytes, set_bytes, wrapper_bytes
+from support.storage.log_store import NOW_MS, append, append_error, batch
+from support.storage.message_sets import CODECS, OldMessage, message_bytes, set_bytes, wrapper_bytes
 
 from kbroker.record.batch import RecordBatch
 from kbroker.storage.topic_settings import CODECS as TYPES

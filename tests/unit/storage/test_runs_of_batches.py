@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
-from support.grids import some_of
-from support.io_loop_bench import Bench
-from support.log_store import NOW_MS, batch, break_file
+from support.running.grids import some_of
+from support.storage.io_loop_bench import Bench
+from support.storage.log_store import NOW_MS, batch, break_file
 
 from kbroker._ext.shared.quota_table import Quota, QuotaTable, region_size
 

@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 
 import pytest
-from support.descriptors import no_descriptors, open_files
-from support.log_store import (
+from support.running.descriptors import no_descriptors, open_files
+from support.storage.log_store import (
     NOW_MS,
     append,
     append_error,

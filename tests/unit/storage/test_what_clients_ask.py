@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.log_store import LogStore, append, append_error, batch, small, stored_values
+from support.storage.log_store import LogStore, append, append_error, batch, small, stored_values
 
 from kbroker._ext.shared.partition_table import OFFLINE
 from kbroker.cluster.topic_names import NAME_LENGTH_MAX, PARTITIONS_MAX

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.descriptors import open_files
+from support.running.descriptors import open_files
 
 from kbroker.clock import CONFIRMED_MS
 from kbroker.config.loader import BrokerConfig

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.shared_names import needs_names
+from support.brokers.shared_names import needs_names
 
 from kbroker.config.loader import load
 from kbroker.errors import ConfigError

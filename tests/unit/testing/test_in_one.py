@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 
 import pytest
-from support.in_one import SHOWN_MAX, in_one
+from support.running.in_one import SHOWN_MAX, in_one
 
 pytestmark = pytest.mark.unit
 

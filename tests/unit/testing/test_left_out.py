@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from support.left_out import PACKAGES, left_out
+from support.running.left_out import PACKAGES, left_out
 
 pytestmark = pytest.mark.unit
 

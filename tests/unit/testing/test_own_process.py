@@ -6,7 +6,7 @@ import os
 import signal
 
 import pytest
-from support.own_process import run_in_own_process
+from support.running.own_process import run_in_own_process
 
 pytestmark = pytest.mark.unit
 

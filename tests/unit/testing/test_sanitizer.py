@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import sanitizer
+from support.running import sanitizer
 
 pytestmark = [
     pytest.mark.unit,

@@ -16,6 +16,7 @@ from tools.check_style import (
     long_files,
     same_classes,
     same_names,
+    shared_elsewhere,
 )
 
 pytestmark = pytest.mark.unit
@@ -68,6 +69,29 @@ def test_second_test_file_of_a_name_is_found(tmp_path: Path) -> None:
 
     assert list(same_names(tmp_path)) == [
         "tests/wire/test_one.py:1: has the name of tests/unit/a/test_one.py"
+    ]
+
+
+def test_import_from_another_folder_of_tests_and_a_helper_in_no_room_are_found(
+    tmp_path: Path,
+) -> None:
+    for name, text in (
+        ("unit/test_one.py", "from support.rooms.shared import x\nfrom unit.helpers import y\n"),
+        ("unit/helpers.py", "import unittest\nfrom . import wire\n"),
+        ("wire/test_two.py", "def test():\n    from unit.helpers import y\n"),
+        ("wire/test_three.py", "import tests.unit.helpers\n"),
+        ("support/rooms/shared.py", "from wire import samples\n"),
+        ("support/flat.py", "x = 1\n"),
+    ):
+        path = tmp_path / "tests" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    assert list(shared_elsewhere(tmp_path)) == [
+        "tests/support/rooms/shared.py:1: imports wire; what is shared is in support",
+        "tests/wire/test_three.py:1: imports tests.unit.helpers; what is shared is in support",
+        "tests/wire/test_two.py:2: imports unit.helpers; what is shared is in support",
+        "tests/support/flat.py:1: belongs into a folder of tests/support",
     ]
 
 

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.coordinators_bench import (
+from support.coordinators.coordinators_bench import (
     ENVELOPE_BYTES,
     Bench,
     LoopBench,
     ShortBench,
     commit,
 )
-from support.log_store import break_file, stored_values
-from support.offsets_host import FakeGroup
+from support.coordinators.offsets_host import FakeGroup
+from support.storage.log_store import break_file, stored_values
 
 from kbroker._ext.shared.quota_table import Quota, QuotaTable, region_size
 from kbroker.coordinator.shard import ACTIVE, LOADING

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.io_loop_bench import Bench
-from support.log_store import batch, break_file
-from support.seeds import seeded
+from support.running.seeds import seeded
+from support.storage.io_loop_bench import Bench
+from support.storage.log_store import batch, break_file
 
 from kbroker._ext.log.committed_queue import CallSink, CommittedQueue
 from kbroker._ext.shared.partition_table import FOLLOWER, OFFLINE

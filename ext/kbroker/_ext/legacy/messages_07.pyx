@@ -8,7 +8,7 @@ WIRE: length i32 of what follows, magic i8, with magic 1 attributes i8 (bits 0-1
 payload. The payload of a compressed message is a sequence of such messages. The offset of a message is its position in
 the partition's log.
 
-Oracle: `tests/support/messages_of_07.py`. Source: documents of 0.7, "Message format" and "Log".
+Oracle: `tests/support/storage/messages_of_07.py`. Source: documents of 0.7, "Message format" and "Log".
 """
 
 cimport cython

@@ -1,7 +1,7 @@
 """Message sets of format 0, written and read by the clients of 0.8 (``kbroker.legacy``); format 1 is read, too.
 
 COPY: of each payload, one when it is read, one when it is written (and what its codec needs). Oracle:
-``tests/support/message_sets.py``. Source: protocol guide, "Message sets"; KIP-57 for the checksum of LZ4 frames.
+``tests/support/storage/message_sets.py``. Source: protocol guide, "Message sets"; KIP-57 for the checksum of LZ4 frames.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer

@@ -6,7 +6,7 @@ offset are left out. Messages of formats 0 and 1 in a log of an older broker sta
 that a reader of format 0 asks for. The checksum of a batch is verified, because its messages get checksums of their own.
 COPY: of every record, one more of those that are compressed; no Python object a record.
 
-Oracle: ``tests/support/message_sets.py``. Source: protocol guide, "Message sets"; KIP-31, KIP-32, KIP-57, KIP-98.
+Oracle: ``tests/support/storage/message_sets.py``. Source: protocol guide, "Message sets"; KIP-31, KIP-32, KIP-57, KIP-98.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE

@@ -5,7 +5,7 @@ a wrapper is decompressed into at most ``decompressed_max`` bytes and its record
 codec. No Python object per message. The offsets sent by a client are ignored, because the broker assigns them: clients
 of format 0 mostly send zeros. In a wrapper of format 1 they must increase.
 
-Oracle: ``tests/support/message_sets.py``. Source: protocol guide, "Message sets"; KIP-31, KIP-32; KIP-57 for the header
+Oracle: ``tests/support/storage/message_sets.py``. Source: protocol guide, "Message sets"; KIP-31, KIP-32; KIP-57 for the header
 checksum of LZ4 frames.
 """
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from support.log_files import TRANSACTIONS, flip, legacy_message, make_partition
-from support.log_store import LogStore, append, batch
+from support.storage.log_files import TRANSACTIONS, flip, legacy_message, make_partition
+from support.storage.log_store import LogStore, append, batch
 
 from kbroker.cli.kafka import table
 from kbroker.cli.kafka.dump_records import decoder

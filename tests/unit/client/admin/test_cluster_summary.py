@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.fake_broker import FakeBroker
+from support.brokers.fake_broker import FakeBroker
 
 from kbroker.client.admin.cluster import describe_cluster, summarize_cluster
 from kbroker.client.connections.cluster import Cluster

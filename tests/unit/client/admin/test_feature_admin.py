@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.fake_broker import FakeBroker
+from support.brokers.fake_broker import FakeBroker
 
 from kbroker.client.admin.features import (
     SAFE_DOWNGRADE,

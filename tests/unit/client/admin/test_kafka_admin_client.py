@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.scripted_produce import Scripted
+from support.clients.scripted_produce import Scripted
 
 from kbroker.client import KafkaAdminClient
 from kbroker.client.admin.access_calls import AccessCalls

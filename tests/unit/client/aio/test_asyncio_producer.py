@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from support.scripted_produce import QUICK, Scripted
+from support.clients.scripted_produce import QUICK, Scripted
 
 from kbroker.client.aio import AsyncKafkaProducer
 from kbroker.client.errors import BufferExhausted, ClientClosed, RejectedError, Timeout

@@ -9,8 +9,8 @@ import pytest
 
 pa = pytest.importorskip("pyarrow")
 
-from support.arrow_rows import ALL, batch, column, marker, offsets, read  # noqa: E402
-from support.message_sets import CODECS, OldMessage, set_bytes, wrapper_bytes  # noqa: E402
+from support.spark.arrow_rows import ALL, batch, column, marker, offsets, read  # noqa: E402
+from support.storage.message_sets import CODECS, OldMessage, set_bytes, wrapper_bytes  # noqa: E402
 
 from kbroker._ext.arrow.arrow_abi import live_arrays  # noqa: E402
 from kbroker._ext.arrow.arrow_reader import ArrowReader  # noqa: E402

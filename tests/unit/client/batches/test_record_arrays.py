@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from support.produce_link import ProduceLink, pool
+from support.clients.produce_link import ProduceLink, pool
 
 from kbroker._ext.client.record_reader import RecordReader
 from kbroker.client.batches.record_arrays import (

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.java_stores import jks, jks_key, jks_trusted, pkcs12_of
+from support.security.java_stores import jks, jks_key, jks_trusted, pkcs12_of
 
 from kbroker.client.connections.security import Security
 from kbroker.client.errors import SettingRefused

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.security_broker import SecurityBroker
+from support.security.security_broker import SecurityBroker
 
 from kbroker.client.connections import controller_calls
 from kbroker.client.connections.cluster import Cluster

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-from support.fake_broker import FakeBroker
+from support.brokers.fake_broker import FakeBroker
 
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.connections.security import Security

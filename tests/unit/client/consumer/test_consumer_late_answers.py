@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from support.consumer_scene import KEY, Scene, batch, values
+from support.clients.consumer_scene import KEY, Scene, batch, values
 
 from kbroker._ext.arrow.arrow_reader import ArrowReader
 from kbroker._ext.client.record_reader import RecordReader

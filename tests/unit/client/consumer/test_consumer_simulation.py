@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.seed_runs import cheaply, repeat_command, run_consumers
-from support.simulated_brokers import Brokers, World
-from support.simulated_surroundings import SimulatedSurroundings
+from support.simulation.seed_runs import cheaply, repeat_command, run_consumers
+from support.simulation.simulated_brokers import Brokers, World
+from support.simulation.simulated_surroundings import SimulatedSurroundings
 
 from kbroker.client.consumer.consumer_settings import consumer_settings
 from kbroker.client.consumer.core import Core

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from support.consumer_scene import ID, KEY, WAIT_S, Scene, batch, values
+from support.clients.consumer_scene import ID, KEY, WAIT_S, Scene, batch, values
 
 from kbroker.client.errors import (
     CommitFailed,

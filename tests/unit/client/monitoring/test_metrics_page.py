@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.dashboards import Scrape
-from support.fake_broker import FakeBroker
+from support.brokers.fake_broker import FakeBroker
+from support.surfaces.dashboards import Scrape
 
 from kbroker.client import KafkaConsumer, KafkaProducer
 from kbroker.client.aio import AsyncKafkaProducer

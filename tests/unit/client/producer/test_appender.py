@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from support.produce_link import NODE, ProduceLink, pool
+from support.clients.produce_link import NODE, ProduceLink, pool
 
 from kbroker._ext.arrow.arrow_writer import partition_of
 from kbroker.client.errors import (

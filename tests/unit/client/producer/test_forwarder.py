@@ -6,7 +6,7 @@ import random
 import time
 
 import pytest
-from support.produce_link import ProduceLink, pool
+from support.clients.produce_link import ProduceLink, pool
 
 from kbroker._ext.arrow.arrow_writer import partition_of
 from kbroker._ext.client.forwarder import Forwarder

@@ -7,8 +7,8 @@ import threading
 from typing import Any
 
 import pytest
-from support.pace import hold
-from support.scripted_produce import Scripted, producer
+from support.clients.scripted_produce import Scripted, producer
+from support.running.pace import hold
 
 from kbroker.client import ProducerRecord
 from kbroker.client.errors import (

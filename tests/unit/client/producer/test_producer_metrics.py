@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 import pytest
-from support.scripted_produce import CLOSE, QUICK, Scripted, producer
+from support.clients.scripted_produce import CLOSE, QUICK, Scripted, producer
 
 from kbroker.client.aio import AsyncKafkaProducer
 from kbroker.client.monitoring.client_metrics import MetricNames, Samples

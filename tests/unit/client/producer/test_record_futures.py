@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from support.produce_link import ProduceLink, Where, pool
+from support.clients.produce_link import ProduceLink, Where, pool
 
 from kbroker._ext.client.record_futures import RecordFuture
 from kbroker.client.errors import RejectedError

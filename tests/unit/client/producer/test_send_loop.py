@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from support.produce_link import NODE, ProduceLink, Row, Where, pool
+from support.clients.produce_link import NODE, ProduceLink, Row, Where, pool
 
 from kbroker.client.errors import RejectedError
 from kbroker.errors import ErrorCode

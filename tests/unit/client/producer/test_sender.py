@@ -6,7 +6,7 @@ import socket
 from typing import Any
 
 import pytest
-from support.scripted_produce import CLOSE, QUICK, Scripted, producer
+from support.clients.scripted_produce import CLOSE, QUICK, Scripted, producer
 
 from kbroker.client import KafkaProducer
 from kbroker.client.errors import ClientClosed, ConnectionLost, RejectedError, Timeout

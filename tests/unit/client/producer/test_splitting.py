@@ -6,8 +6,8 @@ import threading
 from typing import Any
 
 import pytest
-from support.produce_link import ProduceLink, pool
-from support.scripted_produce import Scripted, producer
+from support.clients.produce_link import ProduceLink, pool
+from support.clients.scripted_produce import Scripted, producer
 
 from kbroker.client.producer.splitting import halves
 from kbroker.errors import ErrorCode

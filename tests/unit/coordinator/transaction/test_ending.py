@@ -6,9 +6,9 @@ import logging
 from typing import Any
 
 import pytest
-from support.controllers import resolved
-from support.network_process import FakeRpc, topic_document
-from support.transaction_host import FIRST_ID, ID, TransactionHost, host_with_topics
+from support.controller.controllers import resolved
+from support.coordinators.transaction_host import FIRST_ID, ID, TransactionHost, host_with_topics
+from support.network.network_process import FakeRpc, topic_document
 
 from kbroker.cluster import features
 from kbroker.cluster.image import ClusterImage

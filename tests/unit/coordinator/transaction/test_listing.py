@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.transaction_host import FIRST_ID, ID, TransactionHost, host_with_topics
+from support.coordinators.transaction_host import FIRST_ID, ID, TransactionHost, host_with_topics
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.describe_transactions import DescribeTransactionsRequest

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.transaction_host import TransactionHost, host_with_topics
+from support.coordinators.transaction_host import TransactionHost, host_with_topics
 
 from kbroker._ext.record.keyed_records import latest_records
 from kbroker._ext.record.plain_batch import build_batch

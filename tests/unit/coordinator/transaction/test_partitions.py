@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.transaction_host import FIRST_ID, ID, TransactionHost, host_with_topics
+from support.coordinators.transaction_host import FIRST_ID, ID, TransactionHost, host_with_topics
 
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, coordinator_partition
 from kbroker.coordinator.transaction.state import CLIENT_EPOCH_MAX, State

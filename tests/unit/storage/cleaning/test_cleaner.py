@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from support.compaction import DAY_MS, compact, stored_batches
-from support.log_store import NOW_MS, LogStore, append, batch, end_transaction, sent
+from support.storage.compaction import DAY_MS, compact, stored_batches
+from support.storage.log_store import NOW_MS, LogStore, append, batch, end_transaction, sent
 
 from kbroker.record.batch import RecordBatch
 from kbroker.record.builder import BatchBuilder

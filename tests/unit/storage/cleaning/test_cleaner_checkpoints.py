@@ -7,7 +7,7 @@ from errno import EIO, ENOSPC
 from pathlib import Path
 
 import pytest
-from support.descriptors import no_descriptors
+from support.running.descriptors import no_descriptors
 
 from kbroker.storage.checkpoint import OffsetCheckpoint, TopicPartition
 from kbroker.storage.cleaning.cleaner_checkpoints import CleanerCheckpoints

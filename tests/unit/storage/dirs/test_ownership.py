@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.log_store import LogStore, append, batch, stored_values
+from support.storage.log_store import LogStore, append, batch, stored_values
 
 from kbroker.storage.checkpoint import OffsetCheckpoint
 from kbroker.storage.dirs.creation_note import (

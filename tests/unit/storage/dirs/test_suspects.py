@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.log_store import LogStore
+from support.storage.log_store import LogStore
 
 from kbroker.storage.checkpoint import OffsetCheckpoint
 from kbroker.storage.formats import SUSPECT_PARTITIONS

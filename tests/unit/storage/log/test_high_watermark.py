@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.log_store import NOW_MS, LogStore, append, batch, checkpoint
+from support.storage.log_store import NOW_MS, LogStore, append, batch, checkpoint
 
 from kbroker._ext.record.record_batch import stamp_for_append
 from kbroker._ext.shared.partition_table import FOLLOWER, LEADER, ONLINE

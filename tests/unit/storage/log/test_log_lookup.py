@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from support.log_store import NOW_MS, append, batch, small
+from support.storage.log_store import NOW_MS, append, batch, small
 
 from kbroker._ext.shared.partition_table import LEADER
 from kbroker.storage.log.log_lookup import end_offset_for_epoch, list_offsets, offsets_before

@@ -1,7 +1,7 @@
 """A log's producers after a start, beyond its snapshot."""
 
 import pytest
-from support.log_store import batch, produce
+from support.storage.log_store import batch, produce
 
 from kbroker._ext.shared.partition_table import ONLINE
 from kbroker.errors import ErrorCode

@@ -1,7 +1,7 @@
 """The segments of a log while they change, and their readers."""
 
 import pytest
-from support.log_store import NOW_MS, LogStore, append, batch, small, stored_values
+from support.storage.log_store import NOW_MS, LogStore, append, batch, small, stored_values
 
 from kbroker.storage.log.log_segments import LogSegments
 from kbroker.storage.segments.active_segment import ActiveSegment

@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-from support.log_store import (
+from support.storage.log_store import (
     NOW_MS,
     append,
     append_error,
@@ -103,7 +103,7 @@ def test_append_larger_than_max_message_bytes_is_rejected(store):
 
 
 def _config(**changes):
-    from support.log_store import topic_config
+    from support.storage.log_store import topic_config
 
     return topic_config(**changes)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 
 import pytest
-from support.follower_entries import ATTACHED, LEFT, PROGRESS, entry
+from support.replication.follower_entries import ATTACHED, LEFT, PROGRESS, entry
 
 from kbroker._ext.log.replica_set import ReplicaSet
 from kbroker._ext.shared import session_times

@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.log_store import NOW_MS, LogStore, append, batch, produce, sent, stored_values
+from support.storage.log_store import NOW_MS, LogStore, append, batch, produce, sent, stored_values
 
 from kbroker._ext.shared.partition_table import FOLLOWER, LEADER
 from kbroker.replication.fetched_run import Fault, append_fetched

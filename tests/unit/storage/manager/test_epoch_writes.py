@@ -6,7 +6,7 @@ import errno
 from pathlib import Path
 
 import pytest
-from support.log_store import LogStore, append, batch, checkpoint
+from support.storage.log_store import LogStore, append, batch, checkpoint
 
 from kbroker._ext.shared.partition_table import LEADER
 from kbroker.storage.manager.epoch_writes import DELAY_MS, FILES_AT_ONCE, SLICE_MS

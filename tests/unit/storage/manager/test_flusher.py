@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.descriptors import open_files
-from support.log_store import NOW_MS, LogStore, append, batch, end_transaction, sent
+from support.running.descriptors import open_files
+from support.storage.log_store import NOW_MS, LogStore, append, batch, end_transaction, sent
 
 from kbroker.storage.background import BackgroundDisk
 from kbroker.storage.dirs.log_dir import LogDir

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.log_store import NOW_MS, LogStore, append, batch, small
+from support.storage.log_store import NOW_MS, LogStore, append, batch, small
 
 from kbroker.storage.background import BackgroundDisk
 from kbroker.storage.manager import log_check

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from support.log_store import LogStore, append, batch, checkpoint, stored_values
+from support.storage.log_store import LogStore, append, batch, checkpoint, stored_values
 
 from kbroker.storage import files
 from kbroker.storage.background import BackgroundDisk

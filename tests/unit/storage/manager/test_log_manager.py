@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from support.log_store import NOW_MS, TOPIC_ID, append, batch, checkpoint, small
+from support.storage.log_store import NOW_MS, TOPIC_ID, append, batch, checkpoint, small
 
 from kbroker._ext.shared.partition_table import CLOSED, FREE
 from kbroker.storage import checkpoint as checkpoint_module

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from support.log_store import TOPIC_ID, LogStore, append, batch, checkpoint, stored_values
+from support.storage.log_store import TOPIC_ID, LogStore, append, batch, checkpoint, stored_values
 
 from kbroker._ext.shared.partition_table import OFFLINE
 from kbroker.storage import checkpoint as checkpoint_module

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.kraft_dirs import all_files
-from support.log_store import TOPIC_ID, LogStore, append, batch, sent, topic_config
+from support.storage.kraft_dirs import all_files
+from support.storage.log_store import TOPIC_ID, LogStore, append, batch, sent, topic_config
 
 from kbroker._ext.shared.partition_table import OFFLINE, ONLINE
 from kbroker.storage.manager import recovery_threads

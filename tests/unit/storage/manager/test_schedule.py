@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from support.log_store import BROKER_DEFAULTS, NOW_MS, LogStore, append, batch
+from support.storage.log_store import BROKER_DEFAULTS, NOW_MS, LogStore, append, batch
 
 from kbroker._ext.log.producer_state import ProducerState
 from kbroker.storage.manager.schedule import INTERVAL_KEYS, RETENTION, Schedule

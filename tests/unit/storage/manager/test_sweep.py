@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from support.log_store import (
+from support.storage.log_store import (
     NOW_MS,
     LogStore,
     append,

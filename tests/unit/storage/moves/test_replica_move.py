@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.log_store import (
+from support.storage.log_store import (
     LogStore,
     append,
     batch,

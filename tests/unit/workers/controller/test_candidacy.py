@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
-from support.controllers import EndlessRoom, resolved
-from support.simulated_cluster import SETTINGS, MemorySlots
+from support.controller.controllers import EndlessRoom, resolved
+from support.simulation.simulated_cluster import SETTINGS, MemorySlots
 
 from kbroker.controller.configs.configs import Configs, ConfigsChanged
 from kbroker.controller.election.active_controller import ActiveController

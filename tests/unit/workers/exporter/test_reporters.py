@@ -28,7 +28,7 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 
 def reporters(path: Path, *classes: str) -> Reporters:
-    names = [f"support.metric_reporters.{name}" for name in classes]
+    names = [f"support.brokers.metric_reporters.{name}" for name in classes]
     return Reporters(names, {"reporter.file": str(path)})
 
 
@@ -76,11 +76,11 @@ def test_classes_that_are_not_pythons_are_left_out(caplog: pytest.LogCaptureFixt
     config, _ = load_properties(
         [("metric.reporters", "io.confluent.metrics.reporter.ConfluentMetricsReporter,"
           "org.apache.kafka.common.metrics.JmxReporter,"
-          "support.metric_reporters.FileReporter")], {},
+          "support.brokers.metric_reporters.FileReporter")], {},
     )  # fmt: skip
 
     with caplog.at_level(logging.WARNING):
-        assert plugged.reporter_names(config) == ["support.metric_reporters.FileReporter"]
+        assert plugged.reporter_names(config) == ["support.brokers.metric_reporters.FileReporter"]
     assert "ConfluentMetricsReporter has no effect" in caplog.text
     assert "JmxReporter" not in caplog.text
 
@@ -88,10 +88,13 @@ def test_classes_that_are_not_pythons_are_left_out(caplog: pytest.LogCaptureFixt
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"metric.reporters": "support.metric_reporters.Incomplete"}, "metric_change"),
-        ({"metric.reporters": "support.metric_reporters.Nothing"}, "Nothing"),
+        ({"metric.reporters": "support.brokers.metric_reporters.Incomplete"}, "metric_change"),
+        ({"metric.reporters": "support.brokers.metric_reporters.Nothing"}, "Nothing"),
         (
-            {"metric.reporters": "support.metric_reporters.FileReporter", "metrics.port": "-1"},
+            {
+                "metric.reporters": "support.brokers.metric_reporters.FileReporter",
+                "metrics.port": "-1",
+            },
             "metrics.port is -1",
         ),
     ],
@@ -107,4 +110,4 @@ def test_class_that_cannot_be_a_reporter_refuses_the_start(
 
 def test_class_that_cannot_be_made_is_an_error() -> None:
     with pytest.raises(ConfigError, match=r"reporter\.file"):
-        Reporters(["support.metric_reporters.FileReporter"], {})
+        Reporters(["support.brokers.metric_reporters.FileReporter"], {})

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.coordinators_bench import ENVELOPE_BYTES, Bench, commit
-from support.network_process import topic_document
+from support.coordinators.coordinators_bench import ENVELOPE_BYTES, Bench, commit
+from support.network.network_process import topic_document
 
 from kbroker.cluster.changes import ImageChanges, TopicChange
 from kbroker.config.loader import BrokerConfig

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.follower_host import LEADER, ME, FollowerHost
-from support.log_store import break_file
-from support.scripted_leader import ScriptedLeader, cut_points
+from support.replication.follower_host import LEADER, ME, FollowerHost
+from support.replication.scripted_leader import ScriptedLeader, cut_points
+from support.storage.log_store import break_file
 
 from kbroker._ext.shared.partition_table import FOLLOWER
 from kbroker.config.loader import BrokerConfig

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.follower_host import FollowerHost
-from support.log_store import LogStore, checkpoint
-from support.scripted_leader import ScriptedLeader
+from support.replication.follower_host import FollowerHost
+from support.replication.scripted_leader import ScriptedLeader
+from support.storage.log_store import LogStore, checkpoint
 
 from kbroker.replication.fetched_run import append_fetched
 from kbroker.storage.checkpoint import OffsetCheckpoint

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.log_store import NOW_MS, LogStore, append, batch
-from support.network_process import topic_document
+from support.network.network_process import topic_document
+from support.storage.log_store import NOW_MS, LogStore, append, batch
 
 from kbroker._ext.io.io_loop import IoLoop
 from kbroker._ext.shared.partition_table import (

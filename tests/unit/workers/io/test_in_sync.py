@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.leader_host import ME, LeaderHost
-from support.log_store import batch
+from support.replication.leader_host import ME, LeaderHost
+from support.storage.log_store import batch
 
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.calls import IsrResult, IsrState, WantedIsr

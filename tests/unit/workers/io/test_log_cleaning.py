@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.log_store import NOW_MS, LogStore, append, batch
+from support.storage.log_store import NOW_MS, LogStore, append, batch
 
 from kbroker._ext.io.io_loop import IoLoop
 from kbroker.ipc.calls import CleanableSegments, ReplacedSegment, SwapOutcome, SwapSegments

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.log_store import LogStore, append, batch
+from support.storage.log_store import LogStore, append, batch
 
 from kbroker.ipc.calls import Damage, LogDirDescription, ReplicaSize, ReplicasToDescribe
 from kbroker.ipc.pending import Pending, run

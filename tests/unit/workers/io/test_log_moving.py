@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.log_store import LogStore, append, batch
+from support.storage.log_store import LogStore, append, batch
 
 from kbroker._ext.io.io_loop import IoLoop
 from kbroker.config.loader import BrokerConfig

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.leader_host import ME, LeaderHost
+from support.replication.leader_host import ME, LeaderHost
 
 from kbroker.errors import ErrorCode
 from kbroker.ipc.calls import AwaitedDeletion, Deletion, Questions

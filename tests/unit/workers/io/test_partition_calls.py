@@ -10,9 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.call_documents import request
-from support.descriptors import no_descriptors
-from support.log_store import NOW_MS, LogStore, append, batch, sent
+from support.network.call_documents import request
+from support.running.descriptors import no_descriptors
+from support.storage.log_store import NOW_MS, LogStore, append, batch, sent
 
 from kbroker.cluster.image import ClusterImage
 from kbroker.errors import ErrorCode

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.fake_broker import sasl_responses
-from support.follower_host import FollowerHost
-from support.scripted_leader import ScriptedLeader
-from support.secured_peers import PASSWORD, USER, SecuredPeers
+from support.brokers.fake_broker import sasl_responses
+from support.replication.follower_host import FollowerHost
+from support.replication.scripted_leader import ScriptedLeader
+from support.security.secured_peers import PASSWORD, USER, SecuredPeers
 
 pytestmark = pytest.mark.unit
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.leader_host import ME, LeaderHost
+from support.replication.leader_host import ME, LeaderHost
 
 from kbroker.config.table.rules import RACK_AWARE_SELECTOR
 from kbroker.errors import ErrorCode

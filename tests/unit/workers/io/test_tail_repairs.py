@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.follower_host import LEADER, ME, FollowerHost
-from support.log_store import LogStore
-from support.scripted_leader import ScriptedLeader
+from support.replication.follower_host import LEADER, ME, FollowerHost
+from support.replication.scripted_leader import ScriptedLeader
+from support.storage.log_store import LogStore
 
 from kbroker._ext.shared import partition_table
 from kbroker.config.topic_config import TopicConfig

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.follower_host import FollowerHost
-from support.scripted_leader import ScriptedLeader
+from support.replication.follower_host import FollowerHost
+from support.replication.scripted_leader import ScriptedLeader
 
 from kbroker.config.loader import BrokerConfig
 from kbroker.replication.throttles import FOLLOWER_REPLICAS

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.leader_host import ME, LeaderHost
+from support.replication.leader_host import ME, LeaderHost
 
 from kbroker._ext.shared.lane_layout import APPENDED
 from kbroker.errors import ErrorCode

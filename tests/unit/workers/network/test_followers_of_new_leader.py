@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.network_process import topic_document
+from support.network.network_process import topic_document
 
 from kbroker.cluster.image import ClusterImage
 from kbroker.workers.network.network import followers_of_new_leader

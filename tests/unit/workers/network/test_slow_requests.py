@@ -6,7 +6,7 @@ import logging
 import time
 
 import pytest
-from support.net_loop_harness import METADATA, Harness, fetch, produce, received, result
+from support.network.net_loop_harness import METADATA, Harness, fetch, produce, received, result
 
 from kbroker._ext.shared.request_times import RequestTimes, region_size
 from kbroker.workers.network.slow_requests import LINES_MAX, report
