@@ -125,7 +125,8 @@ class Batch:
 
         New brokers are announced first, because a follower must know the address of its leader.
         They get all metadata before they lead anything: a coordinator takes a partition that is
-        in no metadata for a deleted one.
+        in no metadata for a deleted one. It says which topics are being deleted, too: an earlier
+        controller may have had no time to, and a process that goes on knows them still.
 
         LeaderAndIsr to new brokers includes topics that are being deleted, so that their replicas
         find the logs to delete. A broker that registers again gets StopReplica once more for
@@ -179,19 +180,20 @@ class Batch:
         state, told, topic_ids = self._state, list[KnownPartition](), dict[str, bytes]()
         for key in keys:
             partition, topic = state.partition(key), state.topic(key[0])
-            if partition is None or topic is None or topic.deleting or not partition.is_stored:
+            if partition is None or topic is None:
+                continue
+            if not partition.is_stored and not topic.deleting:
                 continue
             topic_ids[topic.name] = topic.topic_id
-            told.append(known(state, key, partition))
+            row = known(state, key, partition)
+            told.append(being_deleted(row) if topic.deleting else row)
         return self._to_all(told, topic_ids, to)
 
     def _deletion(self) -> list[Request]:
         """UpdateMetadata that marks these topics as being deleted."""
         topics = [self._state.existing(name) for name in self._deleted]
         told = [
-            known(self._state, (topic.name, number), partition)._replace(
-                leader=LEADER_DURING_DELETE, leader_epoch=EPOCH_DURING_DELETE
-            )
+            being_deleted(known(self._state, (topic.name, number), partition))
             for topic in topics
             for number, partition in enumerate(topic.partitions)
         ]
@@ -249,6 +251,11 @@ def known(state: ClusterState, key: PartitionKey, partition: PartitionState) -> 
         *key, state.controller_epoch, partition.leader, partition.leader_epoch, partition.isr,
         partition.partition_epoch, partition.replicas, offline,
     )  # fmt: skip
+
+
+def being_deleted(row: KnownPartition) -> KnownPartition:
+    """The entry in UpdateMetadata of a partition whose topic is being deleted."""
+    return row._replace(leader=LEADER_DURING_DELETE, leader_epoch=EPOCH_DURING_DELETE)
 
 
 def live_brokers(state: ClusterState) -> dict[int, LiveBroker]:

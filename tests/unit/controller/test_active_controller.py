@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kbroker.cluster.control_requests import (
+    LEADER_DURING_DELETE,
     ControlRequest,
     ControlResponse,
     LeaderAndIsr,
@@ -127,6 +128,24 @@ def test_topic_that_another_client_made_is_entered_and_told(cluster: Cluster) ->
     assert cluster.state.existing("t").topic_id == b"o" * 16
     told = [(broker_id, type(request)) for broker_id, request, _ in cluster.brokers.open]
     assert told == [(n, kind) for kind in (LeaderAndIsr, UpdateMetadata) for n in (0, 1)]
+
+
+def test_a_new_controller_says_which_topics_are_being_deleted(cluster: Cluster) -> None:
+    """A broker that hears nothing of a topic keeps what it knew; the controller that the topic was
+    marked under may have died before it said so."""
+    cluster.create()
+    cluster.state.mark_deleting(["t"])
+
+    requests = announcements.at_start(cluster.state, [0, 1])
+
+    told = {
+        (broker_id, row.topic, row.partition): row.leader
+        for broker_id, request in requests
+        if isinstance(request, UpdateMetadata)
+        for row in request.partitions
+    }
+    places = [(broker_id, "t", number) for broker_id in (0, 1) for number in (0, 1)]
+    assert told == dict.fromkeys(places, LEADER_DURING_DELETE)
 
 
 def test_deciding_again_has_an_end(cluster: Cluster) -> None:
