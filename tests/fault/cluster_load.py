@@ -8,12 +8,14 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.clients.wire_client import WireClient
-from support.faults.history import History
-from support.faults.load import TOPIC, Load
+from support.faults.history import History, LoggedRecord
+from support.faults.load import TOPIC, Load, read_partition
 
-from kbroker.record.batch import Record
 from kbroker.testing import Cluster, wait_until
 
+# A producer that gives up a record may repeat others (``support.faults.producer_record``). One that
+# gives up none during any harm has no excuse for a record that is there twice.
+GIVE_UP_MS = 300_000
 QUIET = {"log_level": 0, "socket.timeout.ms": 5_000}
 
 
@@ -26,10 +28,14 @@ class ClusterLoad(Load):
 
     def begin(self) -> ClusterLoad:
         """An idempotent writer, one that is not, and a reader."""
-        self.librdkafka_writer("idempotent", enable_idempotence=True)
+        self.idempotent_writer()
         self.librdkafka_writer("all", acks="all")
         self.librdkafka_reader("reader")
         return self
+
+    def idempotent_writer(self) -> None:
+        """librdkafka's, which repeats nothing of its own accord."""
+        self.librdkafka_writer("idempotent", enable_idempotence=True, message_timeout_ms=GIVE_UP_MS)
 
 
 def create_replicated(
@@ -61,21 +67,21 @@ def create_replicated(
     cluster.wait_in_sync(TOPIC, replicas)
 
 
-def read_leaders(cluster: Cluster) -> dict[tuple[str, int], list[Record]]:
+def read_leaders(cluster: Cluster) -> dict[tuple[str, int], list[LoggedRecord]]:
     """All records of the topic, each partition from its leader."""
 
-    def read(partition: int) -> tuple[list[Record]]:
+    def read(partition: int) -> tuple[list[LoggedRecord]]:
         # Another broker may have become the leader since the last attempt.
         number = cluster.partitions(TOPIC)[partition].leader
         assert number >= 0, "it has no leader"
         leader = cluster.brokers[number]
         try:
             with WireClient((leader.host, leader.port)) as client:
-                return (client.read_all(TOPIC, partition),)
+                return (read_partition(client, TOPIC, partition),)
         except OSError as error:
             raise AssertionError(str(error)) from error
 
-    def records(partition: int) -> list[Record]:
+    def records(partition: int) -> list[LoggedRecord]:
         # An attempt alone waits as long as PATIENCE_S for a log that is not open.
         return wait_until(lambda: read(partition), 100, f"{TOPIC}-{partition} is read")[0]
 

@@ -6,7 +6,8 @@ It forwards whole frames. What it does to a request is drawn from a seed:
   and before the client gets that response;
 - *late*: the same again some time later, when the client has long gone on (``late``);
 - *slow*: the request is held back for a while;
-- *lost*: the broker gets the request, the client never the response: its connection is cut.
+- *lost*: the broker gets the request, the client never the response: its connection is cut;
+- *silent*: the same, but the connection stays.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ REPEATED |= {28: "TxnOffsetCommit"}
 class Proxy:
     """Listens once created; ``upstream`` may be set later, but before the first client.
 
-    chances: of ``twice``, ``late``, ``slow`` and ``lost``, for each request of ``REPEATED``.
+    chances: of ``twice``, ``late``, ``slow``, ``lost`` and ``silent``, for each request of
+    ``REPEATED``.
     lose_next: the key of a request whose next response is lost; None again once it is.
     """
 
@@ -58,6 +60,10 @@ class Proxy:
         deadline = time.monotonic() + TIMEOUT_S
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
+
+    def heal(self) -> None:
+        """Only forward requests from now on."""
+        self._chances = {}
 
     def _start(self, work: object, *arguments: object) -> None:
         thread = threading.Thread(target=work, args=arguments, daemon=True)  # type: ignore[arg-type]
@@ -115,7 +121,8 @@ class Proxy:
         if "lost" in plan:
             self.lose_next = None
             return False
-        client.sendall(response)
+        if "silent" not in plan:
+            client.sendall(response)
         return True
 
     def _plan(self) -> set[str]:

@@ -13,13 +13,17 @@ from support.faults.history import (
     PLAIN,
     Entry,
     History,
+    LoggedRecord,
+    Producer,
     check_chain,
     entries_of,
+    logged,
     parse_value,
     value_of,
 )
+from support.faults.producer_record import EpochBegin
 
-from kbroker.record.batch import Record, RecordBatch
+from kbroker.record.batch import RecordBatch
 from kbroker.record.builder import BatchBuilder
 
 pytestmark = pytest.mark.fault
@@ -27,8 +31,10 @@ pytestmark = pytest.mark.fault
 TOPIC = "t"
 
 
-def record(offset: int, number: int, writer: str = "w", partition: int = 0) -> Record:
-    return Record(offset, 0, None, value_of(writer, partition, number))
+def record(
+    offset: int, number: int, writer: str = "w", partition: int = 0, by: Producer = (-1, -1)
+) -> LoggedRecord:
+    return LoggedRecord(offset, value_of(writer, partition, number), by)
 
 
 def history_of(*numbers: int, acked: dict[int, int], exact: bool = True) -> History:
@@ -71,11 +77,13 @@ def test_log_that_agrees_has_no_problems() -> None:
         ([record(0, 0), record(1, 1), record(3, 2)], {"gap"}),
         ([record(0, 0), record(1, 1), record(2, 9)], {"forged"}),
         ([record(0, 0), record(1, 1), record(2, 0, "stranger")], {"forged"}),
-        ([record(0, 0), record(1, 1), Record(2, 0, None, b"junk")], {"forged"}),
+        ([record(0, 0), record(1, 1), LoggedRecord(2, b"junk")], {"forged"}),
         ([record(0, 0), record(1, 1), record(2, 2, partition=1)], {"forged"}),
     ],
 )
-def test_each_contradiction_of_the_log_is_found(log: list[Record], expected: set[str]) -> None:
+def test_each_contradiction_of_the_log_is_found(
+    log: list[LoggedRecord], expected: set[str]
+) -> None:
     history = history_of(0, 1, 2, acked={0: 0, 1: 1})
 
     assert kinds(history.check({(TOPIC, 0): log})) == expected
@@ -109,6 +117,57 @@ def test_each_contradiction_of_a_reader_is_found(
     found = history.check({(TOPIC, 0): [record(0, 0), record(1, 1), record(2, 2)]})
 
     assert kinds(found) == expected
+
+
+# -- what librdkafka repeats by itself
+
+GAVE_UP = "1 message(s) timed out on t [0]"
+TOLD = "skipped sequence numbers"
+
+
+@pytest.mark.parametrize(
+    ("copies", "reasons", "acked_at", "is_excused"),
+    [
+        pytest.param([(7, 0), (7, 1)], [(GAVE_UP,)], None, True, id="gave-up-another"),
+        pytest.param([(7, 0), (7, 1)], [(GAVE_UP,)], 6.0, True, id="acknowledged-after-it"),
+        pytest.param([(7, 0), (7, 2)], [(GAVE_UP,), (GAVE_UP,) * 2], None, True, id="two-epochs"),
+        pytest.param([(7, 0), (7, 0)], [(GAVE_UP,)], None, False, id="same-epoch"),
+        pytest.param([(7, 1), (7, 0)], [(GAVE_UP,)], None, False, id="earlier-epoch"),
+        pytest.param([(7, 0), (8, 1)], [(GAVE_UP,)], None, False, id="another-producer"),
+        pytest.param([(7, 0), (7, 1)], [(GAVE_UP,)], 4.0, False, id="acknowledged-before-it"),
+        pytest.param([(7, 0), (7, 1)], [(TOLD,)], None, False, id="for-an-error"),
+        pytest.param([(7, 0), (7, 1)], [(GAVE_UP, TOLD)], None, False, id="for-both"),
+        pytest.param([(7, 0), (7, 2)], [(GAVE_UP,), (TOLD,)], None, False, id="one-for-an-error"),
+        pytest.param([(7, 0), (7, 1)], [()], None, False, id="for-no-known-reason"),
+        pytest.param([(7, 0), (7, 1)], [], None, False, id="unknown-epoch"),
+        pytest.param([(7, 0), (7, 1), (7, 1)], [(GAVE_UP,)], None, False, id="a-third-copy"),
+    ],
+)
+def test_only_copies_of_epochs_for_records_given_up_are_excused(
+    copies: list[Producer],
+    reasons: list[tuple[str, ...]],
+    acked_at: float | None,
+    is_excused: bool,
+) -> None:
+    history = history_of(0, acked={})
+    writer = history.writers["w"]
+    if acked_at is not None:
+        writer.acked.append((acked_at, 0, 0, len(copies) - 1))
+    writer.epochs += [
+        EpochBegin(5.0, (copies[0][0], number), why) for number, why in enumerate(reasons, start=1)
+    ]
+
+    log = [record(offset, 0, by=producer) for offset, producer in enumerate(copies)]
+
+    assert kinds(history.check({(TOPIC, 0): log})) == (set() if is_excused else {"duplicate"})
+
+
+def test_records_are_read_with_the_producers_of_their_batches() -> None:
+    builder = BatchBuilder(base_offset=4, producer_id=7, producer_epoch=3, base_sequence=0)
+    builder.append(b"a")
+    builder.append(b"b")
+
+    assert logged([RecordBatch(builder.build())], 5) == [LoggedRecord(5, b"b", (7, 3))]
 
 
 # -- transactions

@@ -61,7 +61,7 @@ class OurLoad(ClusterLoad):
     """
 
     def begin(self) -> OurLoad:
-        self.librdkafka_writer("idempotent", enable_idempotence=True)
+        self.idempotent_writer()
         self.start("ours", self._write_ours, self.history.writer("ours", TOPIC, exact=True))
         for way in ("poll", "poll_columns"):
             self.start(way, self._read_ours, self.history.reader(way, TOPIC), way)
@@ -204,7 +204,7 @@ def test_a_group_loses_nothing_when_members_and_brokers_are_killed(
     with Members(cluster, tmp_path, protocol, assignor) as members:
         load = ClusterLoad(cluster, history, PARTITIONS, seed)
         with load:
-            load.librdkafka_writer("idempotent", enable_idempotence=True)
+            load.idempotent_writer()
             for _ in range(MEMBERS):
                 members.start()
             wait_until(lambda: all(map(len, members.lines())), 60, "all members read")

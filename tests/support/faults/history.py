@@ -19,10 +19,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import NamedTuple
 
-from kbroker.record.batch import Record, RecordBatch
+from support.faults.producer_record import EpochBegin
+
+from kbroker.record.batch import RecordBatch
 
 Partition = tuple[str, int]
+Producer = tuple[int, int]  # id and epoch
 # Outcomes of an entry; "open" has no marker after it yet.
 PLAIN, COMMITTED, ABORTED, OPEN, MARKER = "plain", "committed", "aborted", "open", "marker"
 UNKNOWN = "unknown"
@@ -49,7 +53,8 @@ class WriterLog:
     """The history of one writer. Only its thread appends.
 
     exact: every record is in the log at most once and in order, for the writer is idempotent or
-    never sends anything twice.
+    never sends anything twice. epochs: those of a librdkafka producer, in order; it repeats what
+    has no response when it begins one (``support.faults.producer_record``).
     """
 
     name: str
@@ -59,6 +64,7 @@ class WriterLog:
     acked: list[tuple[float, int, int, int]] = field(default_factory=list)  # (.., offset)
     failed: list[tuple[float, int, int, str]] = field(default_factory=list)
     longest_s: float = 0.0
+    epochs: list[EpochBegin] = field(default_factory=list)
 
     def ack(self, partition: int, number: int, offset: int) -> None:
         self.acked.append((time.monotonic(), partition, number, offset))
@@ -78,6 +84,26 @@ class ReaderLog:
 
     def poll(self, partition: int, offset: int, value: bytes | None) -> None:
         self.polled.setdefault(partition, []).append((time.monotonic(), offset, value))
+
+
+class LoggedRecord(NamedTuple):
+    """A record in a log, and the producer of its batch."""
+
+    offset: int
+    value: bytes | None
+    producer: Producer = (-1, -1)
+
+
+def logged(batches: Iterable[RecordBatch], start: int = 0) -> list[LoggedRecord]:
+    """The records of a partition from an offset on."""
+    return [
+        LoggedRecord(
+            record.offset, record.value, (batch.header.producer_id, batch.header.producer_epoch)
+        )
+        for batch in batches
+        for record in batch.records()
+        if record.offset >= start
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +231,7 @@ class History:
         return acks + polls
 
     def check(
-        self, log: Mapping[Partition, Sequence[Record]], *, lost_allowed: bool = False
+        self, log: Mapping[Partition, Sequence[LoggedRecord]], *, lost_allowed: bool = False
     ) -> list[str]:
         """Every contradiction, as one line each; empty if there are none.
 
@@ -217,7 +243,7 @@ class History:
         for writer in self.writers.values():
             problems += _check_acks(writer, places, log, lost_allowed)
             if writer.exact:
-                problems += _check_exact(writer, places)
+                problems += _check_exact(writer, places, log)
         problems += _check_ack_offsets(self.writers.values())
         for reader in self.readers.values():
             problems += _check_polls(reader, log, lost_allowed)
@@ -266,7 +292,7 @@ class History:
         return problems
 
     def _places(
-        self, log: Mapping[Partition, Sequence[Record]], problems: list[str]
+        self, log: Mapping[Partition, Sequence[LoggedRecord]], problems: list[str]
     ) -> dict[tuple[str, int, int], list[int]]:
         """(writer, partition, number) -> offsets, with errors in the log itself."""
         places: dict[tuple[str, int, int], list[int]] = defaultdict(list)
@@ -360,7 +386,7 @@ def _check_committed_polls(
 def _check_acks(
     writer: WriterLog,
     places: Mapping[tuple[str, int, int], list[int]],
-    log: Mapping[Partition, Sequence[Record]],
+    log: Mapping[Partition, Sequence[LoggedRecord]],
     lost_allowed: bool,
 ) -> list[str]:
     """Each acknowledged record is at the offset in the response."""
@@ -379,14 +405,33 @@ def _check_acks(
     return problems
 
 
-def _check_exact(writer: WriterLog, places: Mapping[tuple[str, int, int], list[int]]) -> list[str]:
-    """At most once each, and in the order of sending."""
+def _check_exact(
+    writer: WriterLog,
+    places: Mapping[tuple[str, int, int], list[int]],
+    log: Mapping[Partition, Sequence[LoggedRecord]],
+) -> list[str]:
+    """At most once each, and in the order of sending; but for what ``_is_repeated_by_client``."""
     problems = []
+    producers = {
+        (partition, record.offset): record.producer
+        for (topic, partition), records in log.items()
+        if topic == writer.topic
+        for record in records
+    }
+    acked_at = {(partition, number): at for at, partition, number, _ in writer.acked}
+    repeated: Counter[int] = Counter()
     last: dict[int, tuple[int, int]] = {}
     for partition, number in writer.sent:
         found = places.get((writer.name, partition, number), [])
         if len(found) > 1:
-            problems.append(f"duplicate: {writer.name} {number} in {partition} at {found}")
+            by = [producers[partition, offset] for offset in found]
+            if _is_repeated_by_client(writer.epochs, by, acked_at.get((partition, number))):
+                repeated[partition] += 1
+            else:
+                problems.append(
+                    f"duplicate: {writer.name} {number} in {partition} at {found}, of the "
+                    f"producers {by}; {_epochs_text(writer.epochs)}"
+                )
         if not found:
             continue
         before = last.get(partition)
@@ -396,7 +441,40 @@ def _check_exact(writer: WriterLog, places: Mapping[tuple[str, int, int], list[i
                 f"{before[0]}, sent before it, at {before[1]}"
             )
         last[partition] = number, found[0]
+    if repeated:
+        print(f"{writer.name} has repeated {dict(repeated)}: {_epochs_text(writer.epochs)}")
     return problems
+
+
+def _is_repeated_by_client(
+    epochs: Sequence[EpochBegin], producers: Sequence[Producer], acked_at: float | None
+) -> bool:
+    """Whether librdkafka alone has caused the copies, whose producers these are, by offset.
+
+    Each copy is of a later epoch of one producer id than the one before it. Every epoch between
+    them was begun because a record was given up, and for no other reason, while this one had no
+    response. A copy in the same epoch, or for an error of a broker, is the broker's fault.
+    """
+    begun = {one.producer: one for one in epochs}
+    for (earlier_id, earlier), (later_id, later) in pairwise(producers):
+        if earlier_id != later_id or later <= earlier:
+            return False
+        for epoch in range(earlier + 1, later + 1):
+            step = begun.get((later_id, epoch))
+            if step is None or not step.is_for_records_given_up:
+                return False
+            if acked_at is not None and acked_at < step.at:
+                return False
+    return True
+
+
+def _epochs_text(epochs: Sequence[EpochBegin]) -> str:
+    """The epochs and why they began."""
+    if not epochs:
+        return "its epochs are unknown"
+    return "its epochs: " + "; ".join(
+        f"{one.producer} {Counter(one.reasons).most_common(2)}" for one in epochs
+    )
 
 
 def _check_ack_offsets(writers: Iterable[WriterLog]) -> list[str]:
@@ -417,7 +495,7 @@ def _check_ack_offsets(writers: Iterable[WriterLog]) -> list[str]:
 
 
 def _check_polls(
-    reader: ReaderLog, log: Mapping[Partition, Sequence[Record]], lost_allowed: bool
+    reader: ReaderLog, log: Mapping[Partition, Sequence[LoggedRecord]], lost_allowed: bool
 ) -> list[str]:
     """The records read match the log, offset by offset and without gaps."""
     problems = []

@@ -7,13 +7,22 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
-from support.clients.wire_client import WireClient, batch_of
-from support.faults.history import History, ReaderLog, WriterLog, value_of
+from support.clients.wire_client import EARLIEST, WireClient, batch_of
+from support.faults.history import (
+    History,
+    LoggedRecord,
+    ReaderLog,
+    WriterLog,
+    logged,
+    value_of,
+)
+from support.faults.producer_record import ProducerRecord
 
 from kbroker.errors import ErrorCode
-from kbroker.record.batch import Record, iterate_batches
+from kbroker.record.batch import iterate_batches
 from kbroker.testing import Broker, wait_until
 
 TOPIC = "fault"
@@ -119,11 +128,24 @@ class Load:
     # -- librdkafka
 
     def librdkafka_writer(self, name: str, rate: int = 200, **settings: Any) -> None:
-        """Writes to all partitions; settings with underscores for dots."""
+        """Writes to all partitions; settings with underscores for dots.
+
+        What an idempotent one says of itself is in a file beside the broker's log.
+        """
         options = {key.replace("_", "."): value for key, value in settings.items()}
         exact = bool(options.get("enable.idempotence"))
         log = self.history.writer(name, TOPIC, exact=exact)
-        self.start(name, self._write_librdkafka, log, rate, options)
+        if not exact:
+            self.start(name, self._write_librdkafka, log, rate, options)
+            return
+        record = ProducerRecord(self.broker.log_path.with_name(f"{name}.log"), log.epochs)
+        self.start(name, self._write_recorded, log, rate, options, record)
+
+    def _write_recorded(
+        self, log: WriterLog, rate: int, options: dict[str, Any], record: ProducerRecord
+    ) -> None:
+        with closing(record):
+            self._write_librdkafka(log, rate, {**record.settings, **options})
 
     def _write_librdkafka(self, log: WriterLog, rate: int, options: dict[str, Any]) -> None:
         from confluent_kafka import Producer
@@ -160,7 +182,9 @@ class Load:
                 TOPIC, value, b"%d" % number, partition=partition, on_delivery=delivered
             )
             number += 1
-            producer.poll(max(0.0, started_at + number / rate - time.monotonic()))
+            producer.poll(0)
+            while (left := started_at + number / rate - time.monotonic()) > 0:
+                producer.poll(left)  # which lines of its log end early, too
         left = producer.flush(CLIENT_TIMEOUT_MS / 1000 + 5)
         assert left == 0, f"{log.name}: {left} records without a delivery report"
         assert len(log.acked) + len(log.failed) == len(log.sent), log.name
@@ -297,13 +321,13 @@ def close(client: WireClient | None) -> None:
 
 def read_log(
     broker: Broker, partitions: int, topic: str = TOPIC, timeout: float = 15.0
-) -> dict[tuple[str, int], list[Record]]:
+) -> dict[tuple[str, int], list[LoggedRecord]]:
     """All records of a topic, read once all partitions are served again."""
 
-    def read(partition: int) -> tuple[list[Record]] | None:
+    def read(partition: int) -> tuple[list[LoggedRecord]] | None:
         try:
             with WireClient((broker.host, broker.port)) as client:
-                return (client.read_all(topic, partition),)
+                return (read_partition(client, topic, partition),)
         except OSError:
             return None
 
@@ -312,6 +336,12 @@ def read_log(
         found = wait_until(lambda p=partition: read(p), timeout, f"{topic}-{partition} is read")
         log[topic, partition] = found[0]
     return log
+
+
+def read_partition(client: WireClient, topic: str, partition: int) -> list[LoggedRecord]:
+    """All records of a partition; raises as ``WireClient.read_all``."""
+    start = client.offset(topic, partition, EARLIEST)
+    return logged(client.read_batches(topic, partition, start), start)
 
 
 def assert_consistent(broker: Broker, history: History, partitions: int) -> None:
