@@ -152,13 +152,25 @@ class FollowedPartition:
         self._begin()
 
     def _begin(self) -> None:
-        """Ask where the log diverges from the leader's, unless it has no epochs to ask about."""
+        """Ask where the log diverges from the leader's.
+
+        INVARIANT: nothing is cut before the leader has responded in its epoch. It may be gone, as
+        after a start, and this broker be elected with what it has; so a log without epochs to ask
+        about asks for anything.
+        """
         step = first_question(self.log.epochs, self.log.log_end_offset, self.log.high_watermark)
-        if isinstance(step, Cut):
-            self._cut(step.offset, f"it has no leader epochs to compare with broker {self.leader}")
-            self._enter(State.FETCHING)
-        else:
+        if not isinstance(step, Cut):
             self._enter(State.TRUNCATING, EpochQuestion(step))
+        elif step.offset < self.log.log_end_offset:
+            self._enter(State.TRUNCATING, OffsetQuestion(LATEST))
+        else:
+            self._enter(State.FETCHING)
+
+    def _keep_committed(self) -> None:
+        """Cut what is not known to be committed: nothing says where the logs diverge."""
+        offset = min(self.log.high_watermark, self.log.log_end_offset)
+        self._cut(offset, f"it has no leader epochs to compare with broker {self.leader}")
+        self._enter(State.FETCHING)
 
     # -- responses --
 
@@ -191,10 +203,13 @@ class FollowedPartition:
 
     def on_offset(self, error: int, offset: Offset, now_ms: int) -> None:
         """Handle the response to an OffsetQuestion; an outdated one is ignored."""
-        if self.state is not State.LOCATING or not isinstance(self.question, OffsetQuestion):
+        if not self.asks or not isinstance(self.question, OffsetQuestion):
             return
         if error:
             self._on_error(error, now_ms)
+            return
+        if self.state is State.TRUNCATING:
+            self._keep_committed()
             return
         end = self.log.log_end_offset
         if offset < 0:

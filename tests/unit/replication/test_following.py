@@ -110,15 +110,34 @@ def test_epoch_that_only_the_leader_has_is_asked_about_once_more() -> None:
     assert (partition.state, log.log_end_offset) == (State.FETCHING, 25)
 
 
-@pytest.mark.parametrize("entries", [[], [(5, 0)]])
-def test_without_epochs_on_either_side_what_is_committed_stays(
-    entries: list[tuple[int, int]],
-) -> None:
-    log = Log(entries, 100)
+def test_without_epochs_of_the_leader_what_is_committed_stays() -> None:
+    log = Log([(5, 0)], 100)
     log.high_watermark = 80
     partition = following(log)
     partition.on_epoch_end(0, NO_ANSWER, 0)
     assert (partition.state, log.log_end_offset) == (State.FETCHING, 80)
+
+
+def test_log_without_epochs_is_not_cut_before_its_leader_responds() -> None:
+    """The leader that it knows of may be gone, and this broker be elected next, with everything."""
+    log = Log([], 100)
+    log.high_watermark = 80
+    partition = following(log)
+    assert (partition.state, partition.question) == (State.TRUNCATING, OffsetQuestion(LATEST))
+
+    partition.on_offset(ErrorCode.NOT_LEADER_OR_FOLLOWER, 0, 0)
+    assert partition.retry_at_ms is not None
+    partition.resume(partition.retry_at_ms)
+    assert (partition.question, log.cuts) == (OffsetQuestion(LATEST), [])
+
+    partition.on_offset(0, 300, 0)
+    assert (partition.state, log.log_end_offset) == (State.FETCHING, 80)
+
+
+def test_log_without_epochs_that_is_committed_is_fetched_at_once() -> None:
+    log = Log([], 100)
+    assert following(log).state is State.FETCHING
+    assert log.cuts == []
 
 
 def test_cut_below_the_high_watermark_is_carried_out_and_told(
