@@ -194,7 +194,7 @@ class PartitionLog:
         self._table.set_role(self.slot, role, leader_epoch, partition_epoch)
 
     def _lead(self, leader_epoch: int) -> None:
-        if self.epochs.assign(leader_epoch, self.log_end_offset, write=False):
+        if self.epochs.begin(leader_epoch, self.log_end_offset):
             self._host.on_epoch(self)
         self.appender.set_leader_epoch(leader_epoch)
 

@@ -75,6 +75,15 @@ class LeaderEpochs:
             self.write()
         return True
 
+    def begin(self, epoch: int, start_offset: Offset) -> bool:
+        """This broker leads in ``epoch`` from ``start_offset`` on, so ``latest`` is this epoch from
+        now on, in every message format. COMPAT: as in Kafka, later ones are dropped. True if that
+        is new; the caller has it written later.
+        """
+        is_dropped = self._drop_above(epoch)
+        self.is_behind |= is_dropped
+        return self.assign(epoch, start_offset, write=False) or is_dropped
+
     def end_offset_for(self, epoch: int, log_end_offset: Offset) -> tuple[int, Offset] | None:
         """(largest known epoch <= ``epoch``, its end offset); None if unknown.
 
@@ -140,11 +149,13 @@ class LeaderEpochs:
         self._write_if_news(before)
         self.is_behind = False
 
-    def _drop_above(self, leader_epoch: int) -> None:
+    def _drop_above(self, leader_epoch: int) -> bool:
         kept = [entry for entry in self._entries if entry[0] <= leader_epoch]
-        if kept != self._entries:
-            logger.warning("%s: dropping epochs above %d", self._path, leader_epoch)
-            self._entries = kept
+        if kept == self._entries:
+            return False
+        logger.warning("%s: dropping epochs above %d", self._path, leader_epoch)
+        self._entries = kept
+        return True
 
     def truncate_from_start(self, start_offset: Offset) -> None:
         """Forget epochs that ended at or below ``start_offset``; the one around it begins there."""

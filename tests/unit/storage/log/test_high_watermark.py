@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.storage.log_store import NOW_MS, LogStore, append, batch, checkpoint
+from support.storage.message_sets import OldMessage, set_bytes
 
 from kbroker._ext.record.record_batch import stamp_for_append
 from kbroker._ext.shared.partition_table import FOLLOWER, LEADER, ONLINE
@@ -200,3 +201,35 @@ def test_slot_follows_the_epochs_that_a_follower_gets(store: LogStore) -> None:
 def test_follower_without_a_record_knows_no_epoch(store: LogStore) -> None:
     store.open(**SHARED)
     assert epochs(store) == (-1, -1, -1)
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_slot_of_a_new_leader_has_where_its_epoch_begins_in_every_format(
+    store: LogStore, magic: int
+) -> None:
+    """Until the high watermark is there, consumers hear of no end of the log (KIP-207)."""
+    log = store.open(**SHARED)
+    data = bytearray(batch(2))
+    stamp_for_append(data, 0, 3)
+    if magic < 2:
+        data = bytearray(set_bytes(magic, [OldMessage(n, NOW_MS, b"k", b"v") for n in (0, 1)]))
+    append_fetched(log, data, 3, NOW_MS)
+    assert epochs(store)[0] == (3 if magic == 2 else -1)
+
+    log.take_role(LEADER, 4, 6)
+
+    slot = store.slot()
+    assert (slot["leader_epoch"], slot["latest_epoch"], slot["latest_epoch_start"]) == (4, 4, 2)
+    assert slot["high_watermark"][0] == 0
+
+
+def test_slot_of_a_leader_has_its_epoch_though_the_log_knows_a_later_one(store: LogStore) -> None:
+    """Metadata that were restored have older epochs."""
+    log = store.open(**SHARED)
+    data = bytearray(batch(2))
+    stamp_for_append(data, 0, 3)
+    append_fetched(log, data, 3, NOW_MS)
+
+    log.take_role(LEADER, 2, 6)
+
+    assert epochs(store) == (2, 2, -1)
