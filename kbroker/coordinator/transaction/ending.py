@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.coordinator.transaction import state
 from kbroker.coordinator.transaction.markers import GONE, Marker, MarkerWriter
 from kbroker.coordinator.transaction.state import Partition, State, Transaction
 from kbroker.errors import ErrorCode, WireError
+from kbroker.ipc.pending import Pending
 from kbroker.metrics.catalog import TRANSACTIONS_HANGING
 
 if TYPE_CHECKING:
+    from kbroker.cluster.changes import ImageChanges
     from kbroker.coordinator.machine import Operation
     from kbroker.coordinator.transaction.machine import TransactionMachine
 
@@ -32,6 +34,15 @@ _SUPERSEDED = ErrorCode.INVALID_PRODUCER_EPOCH
 _WRITTEN = (ErrorCode.NONE, GONE, _SUPERSEDED, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)
 
 
+class _Pause(NamedTuple):
+    """Until the markers of a transaction are tried again. over: resolves with whether one of these
+    partitions has another leader now.
+    """
+
+    partitions: frozenset[Partition]
+    over: Pending[bool]
+
+
 class Endings:
     """The endings in progress of one machine."""
 
@@ -40,6 +51,7 @@ class Endings:
         self._host = machine.host
         self._markers = markers
         self._hanging: set[str] = set()
+        self._pauses: dict[str, _Pause] = {}
 
     def prepare(
         self, op: Operation, txn: Transaction, commit: bool, version: int, new_id: int | None
@@ -100,11 +112,35 @@ class Endings:
             if waited_ms - reported_ms >= HANGING_MS:
                 reported_ms = waited_ms
                 self._report(name, marker, left, problem, waited_ms)
-            await self._host.rpc.sleep(delay_ms)
-            delay_ms = min(2 * delay_ms, RETRY_MS_MAX)
+            is_led_anew = await self._pause(name, left, delay_ms)
+            delay_ms = RETRY_MS if is_led_anew else min(2 * delay_ms, RETRY_MS_MAX)
         if name in self._hanging and not self._machine.is_closed:
             self._hanging.discard(name)
             self._host.count(TRANSACTIONS_HANGING, -1)
+
+    async def _pause(self, name: str, left: list[Partition], delay_ms: int) -> bool:
+        """Wait before the next attempt, at most until one of these partitions has another leader;
+        whether that is the case. That leader may hear of it a little later than this broker.
+        """
+        pause = self._pauses[name] = _Pause(frozenset(left), Pending())
+        self._host.rpc.sleep(delay_ms).then(lambda _: pause.over.resolve(False))
+        is_led_anew = await pause.over
+        if self._pauses.get(name) is pause:
+            del self._pauses[name]
+        return is_led_anew
+
+    def on_image(self, changes: ImageChanges) -> None:
+        """Leaders may have changed: what waits for these is tried at once."""
+        if not self._pauses:
+            return
+        moved = {
+            (change.topic.name, change.partition)
+            for change in changes.partitions()
+            if change.old is None or change.old.leader != change.new.leader
+        }
+        for pause in list(self._pauses.values()):
+            if not moved.isdisjoint(pause.partitions):
+                pause.over.resolve(True)
 
     async def _write(
         self, name: str, marker: Marker, left: list[Partition]

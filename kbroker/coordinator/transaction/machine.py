@@ -165,6 +165,7 @@ class TransactionMachine:
 
     def on_image(self, op: Operation, changes: ImageChanges) -> None:
         """Markers use the current image each time they are sent."""
+        self.endings.on_image(changes)
 
     def close(self, error: Exception) -> None:
         self.is_closed = True

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
+from importlib import import_module
 
 from kbroker._ext.io.io_loop import IoLoop
 from kbroker._ext.shared.arena import forbid_writes
@@ -21,6 +22,7 @@ from kbroker._ext.shared.request_times import FLUSH_ROW, TOTAL, RequestTimes
 from kbroker._ext.shared.session_times import SessionTimes
 from kbroker.clock import Clock, SystemClock
 from kbroker.cluster.image import ClusterImage
+from kbroker.config.loader import BrokerConfig
 from kbroker.config.topic_config import TopicConfig
 from kbroker.errors import EXIT_CRASH, ErrorCode
 from kbroker.heap import keep_freed_memory
@@ -90,11 +92,31 @@ TIMERS_TICK_MS = 100
 # 0.1 s for some thousand partitions.
 CALM_MS = 2_000
 
+# What the first coordinators of a process need. It takes 0.1 s of CPU, for which other partitions
+# would wait when this broker takes over a coordinator.
+OF_COORDINATORS = (
+    "coordinator.group.classic.classic_protocol",
+    "coordinator.group.consumer.consumer",
+    "coordinator.group.machine",
+    "coordinator.offsets.offsets",
+    "coordinator.transaction.machine",
+    "coordinator.transaction.markers",
+    "workers.io.broker_links",
+    "workers.io.remote_markers",
+    "workers.io.remote_verifications",
+)
+
 
 class IoWorker(Worker):
     """The io worker process; see the module."""
 
     kind = ProcessKind.IO_WORKER
+
+    @classmethod
+    def import_for(cls, config: BrokerConfig) -> None:
+        if config.uses_zookeeper:
+            for name in OF_COORDINATORS:
+                import_module(f"kbroker.{name}")
 
     def setup(self) -> None:
         keep_freed_memory()

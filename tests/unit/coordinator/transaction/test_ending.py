@@ -88,6 +88,40 @@ def test_only_what_failed_is_tried_again(host: TransactionHost, producer: tuple[
     assert host.txn.state == State.COMPLETE_COMMIT
 
 
+def test_marker_is_written_as_soon_as_its_partition_has_another_leader(
+    host: TransactionHost, producer: tuple[int, int]
+) -> None:
+    """Nobody waits for the pauses between attempts, which have become long by then."""
+    host.marker_code = AWAY
+    host.add(producer, 0)
+    host.end(producer)
+    host.advance(30_000)
+    host.marker_code = 0
+
+    host.set_topics(u=topic_document(b"u" * 16, [9]))
+    assert host.txn.state == State.PREPARE_COMMIT
+    host.set_topics(t=topic_document(b"t" * 16, [0, 1, 2, 3], leader=1))
+
+    assert host.txn.state == State.COMPLETE_COMMIT
+    assert slots(host) == [0]
+
+
+def test_leader_that_hears_of_it_late_is_asked_again_soon(
+    host: TransactionHost, producer: tuple[int, int]
+) -> None:
+    host.marker_code = AWAY
+    host.add(producer, 0)
+    host.end(producer)
+    host.advance(30_000)
+    host.set_topics(t=topic_document(b"t" * 16, [0, 1, 2, 3], leader=1))
+    assert host.txn.state == State.PREPARE_COMMIT
+
+    host.marker_code = 0
+    host.advance(20)
+
+    assert host.txn.state == State.COMPLETE_COMMIT
+
+
 @pytest.mark.parametrize(
     "code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT]
 )
