@@ -7,8 +7,10 @@ both: nothing is committed that a replica lacks that may be in sync, and acks=al
 surely are.
 
 A replica joins when it has all that is committed and has followed this leader; it leaves when it
-has been behind for replica.lag.time.max.ms. One that fetches below the high watermark has lost
-records, and leaves at once; so does one whose broker is gone.
+has been behind for replica.lag.time.max.ms. One that has asked for nothing for a third of that
+time, while records wait for it, leaves if min.insync.replicas are in sync without it. One that
+fetches below the high watermark has lost records, and leaves at once; so does one whose broker is
+gone.
 """
 
 from __future__ import annotations
@@ -44,6 +46,9 @@ WANTED_MAX = 1_000
 ASK_AGAIN_MS = 500
 # How long a change rejected by the controller is not proposed again in the same leader epoch.
 REJECTED_MS = 10_000
+# Parts of replica.lag.time.max.ms: how long a follower may be silent, and how often that is looked
+# at. A follower asks twice a second, so it is not late but cut off, or stands still.
+SILENT_SHARE, LOOK_SHARE = 3, 6
 
 
 class Process(Protocol):
@@ -91,6 +96,8 @@ class InSync:
         self._asked_before: dict[tuple[str, int], WantedIsr] = {}
         self._to_ask: list[tuple[int, WantedIsr]] = []
         self._next_look_ms = 0
+        # The last tick, and since when this process has listened without standing still itself.
+        self._ticked_ms = self._listening_ms = 0
         # Slots of partitions with replicas that are not in sync.
         self._incomplete: set[int] = set()
         # Brokers that are gone, and when their connections had ended.
@@ -182,6 +189,29 @@ class InSync:
         known = led.replicas.describe(broker)
         return 0 if known is None else self._times.read(known["session"])
 
+    def _silent(self, led: Led, now: int, leaving: Collection[int]) -> dict[int, int]:
+        """In-sync followers for which records wait, and that have asked for nothing for too long,
+        with the time in ms; none if too few are in sync without them.
+        """
+        silent = {}
+        for broker in self._others(led.partition.isr):
+            if broker not in leaving:
+                silent_ms = self._silent_for(led, broker, now)
+                if silent_ms > self._silence_ms:
+                    silent[broker] = silent_ms
+        left = len(led.partition.isr) - len(leaving) - len(silent)
+        return silent if left >= led.partition.least_in_sync else {}
+
+    def _silent_for(self, led: Led, broker: int, now: int) -> int:
+        """How long a follower has asked for nothing; 0 if it has all records."""
+        known = led.replicas.describe(broker)
+        if known is None or known["end"] == led.replicas.leader_end:
+            return 0
+        asked_ms: int = max(
+            known["caught_up_ms"], known["asked_ms"], self._last_request_ms(led, broker)
+        )
+        return now - max(asked_ms, self._listening_ms)
+
     def _is_gone(self, led: Led, broker: int) -> bool:
         """Whether it is known to be gone, and has not fetched since. One that has is back."""
         closed_ms = self._gone.get(broker)
@@ -202,6 +232,12 @@ class InSync:
         lag_ms: int = self._process.config["replica.lag.time.max.ms"]
         return lag_ms
 
+    @property
+    def _silence_ms(self) -> int:
+        """Longer than a follower's request waits here for replica.fetch.min.bytes."""
+        wait_ms: int = self._process.config["replica.fetch.wait.max.ms"]
+        return max(self._lag_ms // SILENT_SHARE, 2 * wait_ms)
+
     # -- the loop --
 
     def end_turn(self) -> None:
@@ -219,10 +255,14 @@ class InSync:
                 run(self._ask(some)).then(raise_failure)
 
     def tick(self, now: int) -> None:
-        """Look for replicas that are behind, every half of replica.lag.time.max.ms."""
+        """Look for replicas that are behind or silent, now and then."""
+        look_ms = max(self._lag_ms // LOOK_SHARE, 1)
+        if now - self._ticked_ms > look_ms:
+            self._listening_ms = now  # nobody could be heard meanwhile
+        self._ticked_ms = now
         if now < self._next_look_ms:
             return
-        self._next_look_ms = now + max(self._lag_ms // 2, 1)
+        self._next_look_ms = now + look_ms
         for led in list(self._led.values()):
             if led.log.high_watermark < led.log.log_end_offset:
                 # It may rise without a fetch: a replica that is not in sync counts for a while.
@@ -244,6 +284,8 @@ class InSync:
                 leaving[broker] = f"has been behind for {behind_ms} ms"
             for broker in led.replicas.short(high_watermark):
                 leaving[broker] = "has lost records below the high watermark"
+            for broker, silent_ms in self._silent(led, now, leaving).items():
+                leaving[broker] = f"has asked for nothing for {silent_ms} ms"
             for broker in list(self._gone):
                 if broker in isr and self._is_gone(led, broker):
                     leaving[broker] = "is gone: its connections ended, its listener refuses"
@@ -333,6 +375,9 @@ class InSync:
         if set(partition.isr) - set(wanted.isr):
             led.shrink_after_ms = now_ms() + REJECTED_MS
         self._show(led)
+        for broker in before - set(partition.isr):
+            if self._silent_for(led, broker, now_ms()) > self._silence_ms:
+                led.replicas.forget(broker)
         for broker in list(self._gone):
             if broker not in partition.isr and self._is_gone(led, broker):
                 led.replicas.forget(broker)

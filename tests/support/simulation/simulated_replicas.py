@@ -163,7 +163,7 @@ class IoWorker:
         self.cluster = broker.replicated
         self.rpc: Any = self
         self.image: Any = self
-        self.config: Any = {"replica.lag.time.max.ms": LAG_MS}
+        self.config: Any = {"replica.lag.time.max.ms": LAG_MS, "replica.fetch.wait.max.ms": 500}
         self.isr_to_check: set[int] = set()
         self.replicas: dict[tuple[int, int], Replica] = {}
         self.stopped: set[tuple[int, int]] = set()

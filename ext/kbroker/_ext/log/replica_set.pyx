@@ -339,6 +339,7 @@ cdef class ReplicaSet:
             "end": replica.end.offset,
             "log_start": replica.log_start,
             "caught_up_ms": replica.caught_up_ms,
+            "asked_ms": replica.asked_ms,
             "session": replica.session_cell,
             "assigned": bool(replica.is_assigned),
             "in_sync": bool(replica.is_in_sync),

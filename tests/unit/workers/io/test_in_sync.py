@@ -422,3 +422,84 @@ def test_follower_that_is_back_joins_as_any_other(host: Make) -> None:
     assert leader.wanted() == [ME, 2, 3]
     leader.asked().pending.resolve(done([ME, 2, 3], 2))
     assert not leader.is_asking
+
+
+# -- silence --
+
+LAG_MS = 30_000
+
+
+def silent_from(host: Make, times: list[int], monkeypatch: pytest.MonkeyPatch, **more: Any) -> Any:
+    """A leader whose followers have fetched, and a record that waits for both; its process ticks at
+    these times after that, in ms.
+    """
+    start_ms = now_ms()
+    leader = host([ME, 2, 3], **more)
+    for follower in (2, 3):
+        leader.fetch(follower, 0, cell=leader.times.take_cell(start_ms))
+    leader.in_sync.tick(start_ms)
+    leader.produce(7)
+    for after_ms in times:
+        monkeypatch.setattr(in_sync, "now_ms", lambda after_ms=after_ms: start_ms + after_ms)
+        leader.times.note_request(0, start_ms + after_ms)  # the first one asks all the time
+        leader.in_sync.tick(start_ms + after_ms)
+        leader.in_sync.end_turn()
+    return leader
+
+
+def test_follower_that_is_silent_for_a_third_of_the_time_leaves(
+    host: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    steps = list(range(0, LAG_MS // 2 + 500, 250))
+    leader = silent_from(host, steps, monkeypatch, min_insync_replicas="2")
+    assert leader.wanted() == [ME, 2]
+    (line,) = [r.getMessage() for r in caplog.records if "asked for nothing" in r.getMessage()]
+    assert "because broker 3 has asked for nothing for" in line
+    leader.fetch(2, 1)
+    leader.asked().pending.resolve(done([ME, 2], 1))
+    assert leader.results() == [(7, 0)], "it holds nothing back any more"
+
+
+def test_follower_that_is_silent_for_less_stays(
+    host: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that stands still for seconds is waited for."""
+    steps = list(range(0, LAG_MS // 3 + 1, 250))
+    assert not silent_from(host, steps, monkeypatch).is_asking
+
+
+def test_silent_follower_stays_if_too_few_are_in_sync_without_it(
+    host: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = list(range(0, LAG_MS // 2 + 500, 250))
+    leader = silent_from(host, steps, monkeypatch, min_insync_replicas="3")
+    assert not leader.is_asking
+
+
+def test_leader_that_has_stood_still_knows_of_nobodys_silence(
+    host: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What followers have asked meanwhile is in its sockets."""
+    leader = silent_from(host, [0, LAG_MS // 2, LAG_MS // 2 + 5_001], monkeypatch)
+    assert not leader.is_asking
+
+
+def test_follower_that_has_everything_may_be_silent(
+    host: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = host([ME, 2, 3])
+    start_ms = now_ms()
+    for after_ms in range(0, LAG_MS // 2, 250):
+        monkeypatch.setattr(in_sync, "now_ms", lambda after_ms=after_ms: start_ms + after_ms)
+        leader.in_sync.tick(start_ms + after_ms)
+    assert not leader.is_asking
+
+
+def test_follower_whose_request_waits_for_long_is_not_silent(
+    host: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its replica.fetch.min.bytes may keep it here for replica.fetch.wait.max.ms."""
+    steps = list(range(0, LAG_MS // 2 + 500, 250))
+    leader = silent_from(host, steps, monkeypatch, replica_fetch_wait_max_ms="10000")
+    assert not leader.is_asking
