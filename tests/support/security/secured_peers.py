@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import ssl
 from pathlib import Path
+from typing import Any
 
 from kazoo.client import KazooClient
 
@@ -30,10 +31,11 @@ class SecuredPeers:
         self.trust.write_bytes(self.authority.certificate)
         self.issue([HOST, "localhost"])
 
-    def issue(self, hosts: list[str], store: Path | None = None) -> Path:
-        """Replace a key store, by default that of the brokers."""
+    def issue(self, hosts: list[str], store: Path | None = None, **validity: Any) -> Path:
+        """Replace a key store, by default that of the brokers. validity: of ``Authority.issue``."""
         path = store or self.store
-        write_private(path, self.authority.issue("broker", hosts=hosts, server=True).pem)
+        issued = self.authority.issue("broker", hosts=hosts, server=True, **validity)
+        write_private(path, issued.pem)
         return path
 
     def stores(self) -> dict[str, str]:

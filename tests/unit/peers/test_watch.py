@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import logging
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support.brokers.fake_broker import FakeBroker
 from support.network.peer_loop import PeerLoop
+from support.security.secured_peers import HOST, SecuredPeers
 
 from kbroker.cluster.control_requests import LiveBroker
+from kbroker.config.loader import BrokerConfig
 from kbroker.ipc.pending import run
 from kbroker.peers.connecting import Connecting
 from kbroker.peers.endpoints import PeerListener
 from kbroker.peers.evidence import HURRIED_ATTEMPTS, Hearing
 from kbroker.peers.link import Link, LinkFailed, Times
+from kbroker.peers.security import PeerSecurity
 from kbroker.peers.watch import PeerWatches, Watched
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.peer_status import PeerStatusResponse
@@ -30,16 +36,19 @@ ME, OTHER, EPOCH = 1, 2, 70
 
 
 class Peer:
-    """Another broker that can be killed: its listener and its connections end."""
+    """Another broker that can be killed: its listener and its connections end. context: of TLS."""
 
-    def __init__(self, **answer: Any) -> None:
+    def __init__(self, context: ssl.SSLContext | None = None, **answer: Any) -> None:
         self.answer = {"broker_id": OTHER, "broker_epoch": EPOCH, "hearing": 0, **answer}
         self.connections: list[socket.socket] = []
-        self.broker = FakeBroker({ApiKey.PEER_STATUS: self._status})
+        self.is_killed = False
+        self.broker = FakeBroker({ApiKey.PEER_STATUS: self._status}, context=context)
         serve = self.broker._serve
 
         def serving(connection: socket.socket) -> None:
-            self.connections.append(connection)
+            self.connections.append(connection.dup())  # TLS takes the first one
+            if self.is_killed:  # while it was accepted
+                self.close_connections()
             serve(connection)
 
         self.broker._serve = serving  # type: ignore[method-assign]
@@ -49,10 +58,11 @@ class Peer:
 
     def close_connections(self) -> None:
         while self.connections:
-            with suppress(OSError):  # it has ended already
-                self.connections.pop().shutdown(socket.SHUT_RDWR)
+            with self.connections.pop() as connection, suppress(OSError):  # it has ended already
+                connection.shutdown(socket.SHUT_RDWR)
 
     def kill(self) -> None:
+        self.is_killed = True
         self.broker.listener.shutdown(socket.SHUT_RDWR)
         self.broker.listener.close()
         self.close_connections()
@@ -61,12 +71,15 @@ class Peer:
 class Watching:
     """A broker that watches others; the owner of its watches."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, listener: PeerListener = LISTENER, security: PeerSecurity | None = None
+    ) -> None:
         self.loop = PeerLoop()
         self.ahead_ms = 0
-        self.connecting = Connecting()
+        self.connecting = Connecting(security)
         self.loop.add_reader(self.connecting.fd, self.connecting.run)
-        self.watches = PeerWatches(ME, self._link, LISTENER, self.loop, self.now_ms)
+        self._listener = listener
+        self.watches = PeerWatches(ME, self._link, listener, self.loop, self.now_ms)
         self.loop.ticks.append(lambda _: self.watches.tick(self.now_ms()))
         self.told: list[str] = []
 
@@ -77,7 +90,8 @@ class Watching:
         return Link(self.loop, self.connecting, str(ME), Times(20_000, 20_000), self.now_ms)
 
     def watch(self, port: int, host: str = "127.0.0.1", *, answers: bool = True) -> None:
-        live = LiveBroker([["PLAINTEXT", host, port, "PLAINTEXT"]], None)
+        name, protocol = self._listener
+        live = LiveBroker([[name, host, port, protocol]], None)
         self.watches.watch({OTHER: Watched(EPOCH, live, answers)}, self)
 
     @property
@@ -155,18 +169,24 @@ def test_broker_that_is_back_is_told_once_it_is_reached(watching: Watching) -> N
         back.kill()
 
 
-def no_kafka(listener: socket.socket) -> None:
-    """Another program."""
+def no_kafka(listener: socket.socket, said: bytes) -> None:
+    """Another program, which says this to whoever connects, and closes."""
 
     def serve() -> None:
         try:
             while True:
                 with listener.accept()[0] as connection:
-                    connection.sendall(b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n")
+                    connection.sendall(said)
         except OSError:
             pass
 
     threading.Thread(target=serve, daemon=True).start()
+
+
+def lines_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Those that say why nothing happens."""
+    said = (record.getMessage() for record in caplog.records)
+    return [line for line in said if "its session decides" in line]
 
 
 @pytest.mark.parametrize("answer", [{"broker_epoch": -1}, {"error_code": 31}])
@@ -183,7 +203,10 @@ def test_broker_without_a_registration_is_not_reached(
     peer.kill()
 
 
-@pytest.mark.parametrize("what", ["another program", "another broker"])
+PROGRAMS = {"another program": b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n", "a trap for scanners": b""}
+
+
+@pytest.mark.parametrize("what", [*PROGRAMS, "another broker"])
 def test_something_else_at_its_port_is_no_evidence(
     watching: Watching, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -195,8 +218,8 @@ def test_something_else_at_its_port_is_no_evidence(
     watching.wait("2 reached")
     peer.kill()
     with socket.create_server(("127.0.0.1", port)) as listener:
-        if what == "another program":
-            no_kafka(listener)
+        if what in PROGRAMS:
+            no_kafka(listener, PROGRAMS[what])
         else:
             other = Peer(broker_id=9)
             other.broker.listener.close()
@@ -205,8 +228,66 @@ def test_something_else_at_its_port_is_no_evidence(
         watching.attempts(HURRIED_ATTEMPTS + 2)
         assert watching.told == ["2 reached"]
         listener.shutdown(socket.SHUT_RDWR)
-    lines = [r.getMessage() for r in caplog.records if "its session decides" in r.getMessage()]
-    assert len(lines) == 1
+    assert len(lines_of(caplog)) == 1
+
+
+def test_listener_whose_certificate_has_expired_is_no_evidence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The broker lives: its administrator has forgotten something."""
+    caplog.set_level(logging.INFO)
+    site = SecuredPeers(tmp_path)
+    listener = PeerListener("SSL", "SSL")
+    watching = Watching(listener, PeerSecurity(BrokerConfig(site.settings("SSL")), "SSL"))
+    peer = Peer(site.server_context())
+    watching.watch(peer.broker.port)
+    watching.wait("2 reached")
+    long_ago = datetime.now(UTC) - timedelta(days=3)
+    site.issue([HOST], days=1, starts_at=long_ago)
+    peer.broker.context = site.server_context()
+
+    peer.close_connections()
+    watching.attempts(HURRIED_ATTEMPTS + 2)
+
+    assert watching.told == ["2 reached"]
+    (line,) = lines_of(caplog)
+    assert "certificate has expired" in line
+    peer.kill()
+    watching.close()
+
+
+def test_port_that_is_scanned_is_refused_all_the_same(watching: Watching) -> None:
+    """Whoever else tries the port of a dead broker, or of this one, changes nothing."""
+    peer = Peer()
+    watching.watch(peer.broker.port)
+    with socket.create_connection(("127.0.0.1", peer.broker.port)):
+        watching.wait("2 reached")
+    peer.kill()
+    for _ in range(100):
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", peer.broker.port))
+    watching.wait("2 reached", "2 gone")
+
+
+def test_name_that_resolves_no_more_is_no_evidence(
+    watching: Watching, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker is killed while the name server is gone, too: nobody has refused a connection."""
+    caplog.set_level(logging.INFO)
+    peer = Peer()
+    watching.watch(peer.broker.port, "localhost")
+    watching.wait("2 reached")
+
+    def unknown(*_: Any, **__: Any) -> Any:
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    peer.kill()
+    watching.attempts(HURRIED_ATTEMPTS + 2)
+
+    assert watching.told == ["2 reached"]
+    (line,) = lines_of(caplog)
+    assert "name resolution" in line
 
 
 def test_address_that_does_not_resolve_is_no_evidence(watching: Watching) -> None:
