@@ -45,6 +45,7 @@ from kbroker.config.key import (  # noqa: E402
 )
 from kbroker.config.topic_keys import TOPIC_KEYS  # noqa: E402
 from kbroker.errors import ErrorCode  # noqa: E402
+from kbroker.exposition.absent_mbeans import ABSENT  # noqa: E402
 from kbroker.handlers import dispatch  # noqa: E402, F401  all handlers, for what is announced
 from kbroker.handlers.registry import announced  # noqa: E402
 from kbroker.legacy.producer_config import (  # noqa: E402
@@ -162,7 +163,8 @@ has what fails which, and how `kbroker health` and `kbroker doctor` speak of the
 ## This broker's own
 
 Each value has a `process` label (`network-0`, `io-1`, ...); the broker's value is the sum over its
-processes. Values of 0 are left out. Counters never decrease while the broker runs, even when a
+processes. Values of 0 are left out, but of what the alert rules and dashboards of
+`kbroker generate` ask for. Counters never decrease while the broker runs, even when a
 process is restarted. `kbroker_process_up` is 1 for each process that serves.
 
 | Metric | Kind | Label | Meaning |
@@ -391,13 +393,27 @@ def _differences() -> list[str]:
     ]
 
 
+_ABSENT_HEAD = """
+## Names of Kafka that are not here
+
+What Kafka's pages on monitoring (2.7 and 4.3) name of a broker is in `/jmx`, but for:
+
+| MBeans | Why, and what says it instead |
+| --- | --- |"""
+
+
 def metrics() -> str:
     """Every metric, in the order of the catalog."""
     rows = [
         f"| `{metric.name}` | {metric.kind} | {metric.label or '-'} | {metric.help} |"
         for metric in METRICS
     ]
-    return "\n".join([_METRICS_HEAD, *rows, ""])
+    absent = [f"| {_shown_names(row.names)} | {row.reason} |" for row in ABSENT]
+    return "\n".join([_METRICS_HEAD, *rows, _ABSENT_HEAD, *absent, ""])
+
+
+def _shown_names(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def producer_settings() -> str:

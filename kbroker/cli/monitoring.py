@@ -6,11 +6,15 @@ All of it is made from tables here; a test asks a broker for every series that t
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 DATASOURCE = "${DS_PROMETHEUS}"
 WIDTH, HEIGHT = 12, 8
+JOB = "kafka"
+_ANY_JOB = f'job="{JOB}"'
+_SELECTOR = re.compile(r"\b(?P<name>(?:kafka|kbroker)_[a-z_]+|up\b)(?:\{(?P<matchers>[^}]*)\})?")
 
 
 class Rule(NamedTuple):
@@ -335,27 +339,40 @@ def expressions() -> list[str]:
     return [rule.expr for rule in RULES] + [expr for panel in panels for expr, _ in panel.series]
 
 
-def prometheus_config(targets: Sequence[str]) -> str:
-    """A configuration with one job, ``kafka``, which the alert rules know."""
+def of_job(expr: str, job: str) -> str:
+    """The expression, of the series of this job alone."""
+
+    def restricted(found: re.Match[str]) -> str:
+        matchers = [f"job={json.dumps(job)}"]
+        matchers += [text for text in (found["matchers"] or "").split(",") if text]
+        return found["name"] + "{" + ",".join(each for each in matchers if each != _ANY_JOB) + "}"
+
+    return _SELECTOR.sub(restricted, expr)
+
+
+def prometheus_config(targets: Sequence[str], job: str = JOB) -> str:
+    """A configuration with one job, which the alert rules of the same job know."""
     return (
         "global:\n"
         "  scrape_interval: 15s\n"
         "rule_files:\n"
         "  - kbroker-rules.yml  # kbroker generate alert-rules\n"
         "scrape_configs:\n"
-        "  - job_name: kafka\n"
+        f"  - job_name: {json.dumps(job)}\n"
         "    static_configs:\n"
         f"      - targets: {json.dumps(list(targets))}\n"
     )
 
 
-def alert_rules() -> str:
-    """The rules as YAML, of which JSON strings are a part."""
+def alert_rules(job: str | None = None) -> str:
+    """The rules as YAML, of which JSON strings are a part. job: of the series that they are about;
+    None: any series with Kafka's names, and the job ``kafka`` where it takes one.
+    """
     lines = ["groups:", "  - name: kbroker", "    rules:"]
     for rule in RULES:
         lines += [
             f"      - alert: {rule.alert}",
-            f"        expr: {json.dumps(rule.expr)}",
+            f"        expr: {json.dumps(rule.expr if job is None else of_job(rule.expr, job))}",
             f"        for: {rule.wait}",
             f"        labels: {{severity: {rule.severity}}}",
             f"        annotations: {{description: {json.dumps(rule.text)}}}",
@@ -363,8 +380,10 @@ def alert_rules() -> str:
     return "\n".join([*lines, ""])
 
 
-def dashboard(name: str) -> dict[str, Any]:
-    """A dashboard to import; Grafana asks for the data source."""
+def dashboard(name: str, job: str | None = None) -> dict[str, Any]:
+    """A dashboard to import; Grafana asks for the data source. job: of the series that it shows;
+    None: of any job.
+    """
     return {
         "__inputs": [
             {
@@ -381,12 +400,12 @@ def dashboard(name: str) -> dict[str, Any]:
         "refresh": "30s",
         "time": {"from": "now-1h", "to": "now"},
         "panels": [
-            _panel(number, panel) for number, panel in enumerate(DASHBOARDS[name])
+            _panel(number, panel, job) for number, panel in enumerate(DASHBOARDS[name])
         ],
     }  # fmt: skip
 
 
-def _panel(number: int, panel: Panel) -> dict[str, Any]:
+def _panel(number: int, panel: Panel, job: str | None) -> dict[str, Any]:
     source = {"type": "prometheus", "uid": DATASOURCE}
     return {
         "id": number + 1,
@@ -401,7 +420,12 @@ def _panel(number: int, panel: Panel) -> dict[str, Any]:
         },
         "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
         "targets": [
-            {"refId": chr(ord("A") + at), "datasource": source, "expr": expr, "legendFormat": text}
+            {
+                "refId": chr(ord("A") + at),
+                "datasource": source,
+                "expr": expr if job is None else of_job(expr, job),
+                "legendFormat": text,
+            }
             for at, (expr, text) in enumerate(panel.series)
         ],
     }

@@ -486,4 +486,17 @@ PROCESS_RESTARTS = _row(
     "kbroker_process_restarts_total", COUNTER, "Processes restarted by the supervisor."
 )
 
+# What alert rules and dashboards of ours ask for: 0 is told, too, so that there is a series from
+# the start, and its first increase is one.
+TOLD_FROM_START = frozenset(
+    {
+        ARENA_USED,
+        SEGMENTS_DAMAGED,
+        TRANSACTIONS_HANGING,
+        CLASSIC_REBALANCES,
+        CONSUMER_REBALANCES,
+        PROCESS_RESTARTS,
+    }
+)
+
 CELL_COUNT = METRICS[-1].index + METRICS[-1].width

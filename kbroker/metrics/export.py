@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from kbroker.exposition.text import escape
-from kbroker.metrics.catalog import METRICS
+from kbroker.metrics.catalog import METRICS, TOLD_FROM_START
 from kbroker.metrics.slots import Counters
 
 
@@ -16,7 +16,8 @@ def prometheus_text(
     """Write every metric that was ever counted, with a ``process`` label.
 
     rows: (process title, its counters). label_names: for each label of the catalog, the text of a
-    value. A cell that is 0 is left out; a metric without any cell still shows its HELP and TYPE.
+    value. A cell that is 0 is left out, but of ``TOLD_FROM_START``; a metric without any cell still
+    shows its HELP and TYPE.
     """
     rows = list(rows)
     lines: list[str] = []
@@ -26,7 +27,7 @@ def prometheus_text(
         for process, counters in rows:
             for label in range(metric.width):
                 value = counters.get(metric, label)
-                if value == 0:
+                if value == 0 and metric not in TOLD_FROM_START:
                     continue
                 labels = f'process="{process}"'
                 if metric.label:

@@ -214,3 +214,32 @@ def test_totals_survive_the_processes_that_counted(broker: Broker) -> None:
         metric = f"kafka_server_brokertopicmetrics_{name}_total"
         assert after.get(metric, topic="orders") == before.get(metric, topic="orders")
         assert after.get(metric) == before.get(metric)
+
+
+# Of what there is none yet: topics, and groups that have committed or joined.
+WITH_TOPICS = {"kafka_log_log_numlogsegments", "kafka_log_log_size"}
+WITH_GROUPS = {
+    "kafka_consumergroup_current_offset_sum",
+    "kafka_consumergroup_lag_sum",
+    "kafka_consumergroup_members",
+    "kbroker_consumergroup_lag_seconds",
+    "kbroker_group_state",
+}
+
+
+def test_every_series_of_ours_is_there_from_the_start() -> None:
+    """An alert on what is not there never fires, and the first increase of a new one is none."""
+    names = set(re.findall(r"\b(?:kafka|kbroker)_[a-z_]+", " ".join(expressions())))
+    with Broker() as fresh:
+
+        def missing() -> set[str]:
+            return {name for name in names if not scrape(fresh).values.get(name)}
+
+        wait_until(lambda: missing() <= WITH_TOPICS | WITH_GROUPS)
+        found = scrape(fresh)
+        confluent_kafka.Producer({"bootstrap.servers": fresh.bootstrap}).list_topics("first", 10)
+        wait_until(lambda: missing() <= WITH_GROUPS)
+
+    times = "kafka_network_requestmetrics_totaltimems"
+    assert found.get(times, request="Produce", quantile="0.99") == 0
+    assert found.get("kbroker_transactions_hanging", process="io-0") == 0

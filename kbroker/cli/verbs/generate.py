@@ -8,7 +8,7 @@ import argparse
 import json
 
 from kbroker.cli.arguments import Action
-from kbroker.cli.monitoring import DASHBOARDS, alert_rules, dashboard, prometheus_config
+from kbroker.cli.monitoring import DASHBOARDS, JOB, alert_rules, dashboard, prometheus_config
 
 _EPILOG_CONFIG = """\
 Each broker serves metrics at metrics.host and metrics.port, which is 127.0.0.1:9644 unless its
@@ -20,10 +20,15 @@ def _describe_config(parser: argparse.ArgumentParser) -> None:
         "targets", nargs="*", default=["127.0.0.1:9644"], metavar="HOST:PORT",
         help="where brokers serve metrics; 127.0.0.1:9644",
     )  # fmt: skip
+    _add_job(parser, "the name of the job; kafka", JOB)
 
 
 def _config(found: argparse.Namespace) -> None:
-    print(prometheus_config(found.targets), end="")
+    print(prometheus_config(found.targets, found.job), end="")
+
+
+def _add_job(parser: argparse.ArgumentParser, text: str, default: str | None) -> None:
+    parser.add_argument("--job", default=default, metavar="NAME", help=text)
 
 
 def _describe_dashboard(parser: argparse.ArgumentParser) -> None:
@@ -31,18 +36,19 @@ def _describe_dashboard(parser: argparse.ArgumentParser) -> None:
         "dashboard", nargs="?", default="broker", choices=tuple(DASHBOARDS), metavar="NAME",
         help=f"{', '.join(DASHBOARDS)}; broker",
     )  # fmt: skip
+    _add_job(parser, "show only what Prometheus' job of this name has scraped", None)
 
 
 def _dashboard(found: argparse.Namespace) -> None:
-    print(json.dumps(dashboard(found.dashboard), indent=1))
+    print(json.dumps(dashboard(found.dashboard, found.job), indent=1))
 
 
 def _rules(found: argparse.Namespace) -> None:
-    print(alert_rules(), end="")
+    print(alert_rules(found.job), end="")
 
 
 def _describe_rules(parser: argparse.ArgumentParser) -> None:
-    """No arguments."""
+    _add_job(parser, "only for what Prometheus' job of this name has scraped", None)
 
 
 def _describe_protocol(parser: argparse.ArgumentParser) -> None:

@@ -40,6 +40,8 @@ SPARSE: Final = (request_times.REMOTE, request_times.THROTTLE)
 BUCKET_POWERS: Final = range(6, 25)
 # Requests whose time waiting for others is measured apart.
 WAITING: Final = (ApiKey.PRODUCE, ApiKey.FETCH, FOLLOWER_ROW)
+# Requests that alert rules and dashboards ask for before there are any.
+FROM_START: Final = (ApiKey.PRODUCE, ApiKey.FETCH)
 
 
 def _times(name: str, help: str) -> Bean:
@@ -115,7 +117,7 @@ class RequestFigures:
 
     def samples(self) -> Iterator[Samples]:
         """All MBeans that there are figures for."""
-        rows = [row for row in self._tags if self._view.count(row, TOTAL)]
+        rows = [row for row in self._tags if row in FROM_START or self._view.count(row, TOTAL)]
         yield REQUESTS, list(self._by_version(rows))
         yield ERRORS, list(self._errors())
         for stage, bean in STAGES.items():

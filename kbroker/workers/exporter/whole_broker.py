@@ -20,6 +20,7 @@ from kbroker.metrics import catalog
 from kbroker.metrics.catalog import Metric
 from kbroker.metrics.slots import Counters
 from kbroker.metrics.window import Window
+from kbroker.workers.exporter import coordinators
 from kbroker.workers.exporter.partitions import TOPIC_BEANS
 
 SERVER, NETWORK, CONTROLLER, LOG = "kafka.server", "kafka.network", "kafka.controller", "kafka.log"
@@ -298,6 +299,13 @@ class WholeBroker:
         yield BROKER_STATE, [(NO_TAGS, RUNNING if self._is_serving() else STARTING)]
         yield CONNECTIONS, list(self._connections())
         yield RESPONSE_QUEUE, list(self._unsent())
+        yield from coordinators.samples(self._sum_of_label, self._most_of, self._listeners)
+
+    def _sum_of_label(self, metric: Metric, label: int) -> int:
+        return sum(counters.get(metric, label) for counters in self._rows.values())
+
+    def _most_of(self, metric: Metric) -> int:
+        return max(counters.get(metric) for counters in self._rows.values())
 
     def _unsent(self) -> Iterator[Sample]:
         """The sum, and of each network process."""

@@ -13,6 +13,7 @@ from kbroker.metrics.catalog import (
     METRICS,
     PRODUCE_BYTES,
     REQUESTS,
+    TOLD_FROM_START,
 )
 from kbroker.metrics.export import prometheus_text
 from kbroker.metrics.slots import ROW_CELLS, Counters, region_size
@@ -80,7 +81,8 @@ def test_text_has_a_line_for_each_cell_that_counted() -> None:
 
     assert 'kbroker_requests_total{process="network-0",api="Api18"} 7\n' in text
     assert 'kbroker_produce_bytes_total{process="network-0"} 9\n' in text
-    assert text.count("{process=") == 2
+    assert text.count("{process=") == 2 + len(TOLD_FROM_START)
+    assert 'kbroker_transactions_hanging{process="network-0"} 0\n' in text
     assert text.count("# TYPE ") == len(METRICS)
 
 
