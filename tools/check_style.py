@@ -44,6 +44,8 @@ IMPORTED_BY = {
     "deltalake": ("kbroker/spark",),
     "pyiceberg": ("kbroker/spark",),
     "pyspark": ("kbroker/spark",),
+    "fastavro": ("kbroker/schemas",),
+    "google.protobuf": ("kbroker/schemas",),
     "starlette": ("kbroker/console",),
     "uvicorn": ("kbroker/console",),
 }

@@ -25,6 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kbroker.client.errors import ClientError
 from kbroker.console import openapi
+from kbroker.console.decoding import Decoding
 from kbroker.console.local_broker import LocalBroker
 from kbroker.console.operation import Asked, Operation
 from kbroker.console.operations import OPERATIONS
@@ -67,6 +68,11 @@ _HEADERS = (
 )
 
 
+_CHALLENGE = {"WWW-Authenticate": 'Basic realm="kbroker", charset="UTF-8"'}
+# Browsers that heed it drop passwords with cookies.
+_FORGET = {"Clear-Site-Data": '"cookies"'}
+
+
 class _Problem(JSONResponse):
     media_type = MEDIA_TYPE
 
@@ -78,10 +84,12 @@ class Console:
         self._broker = broker
         self._sessions = Sessions(broker)
         self._threads = ThreadPoolExecutor(THREADS, "console")
+        self._decoding = None if broker.registry is None else Decoding(broker.registry)
         self._document = openapi.document(OPERATIONS)
         routes = [
             Route("/", _redirect_to_pages, methods=["GET"]),
             Route("/login", self._login, methods=["GET"]),
+            Route("/logout", self._logout, methods=["GET"]),
             Route("/console", _redirect_to_pages, methods=["GET"]),
             Route(PAGES, self._page, methods=["GET"]),
             Route(PAGES + "{name}", _asset, methods=["GET"]),
@@ -97,7 +105,6 @@ class Console:
             routes=routes,
             exception_handlers={
                 Problem: _problem,
-                ClientError: _client_error,
                 HTTPException: _http_error,
                 Exception: _unexpected,
             },
@@ -107,6 +114,8 @@ class Console:
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._sessions.close()
+        if self._decoding is not None:
+            self._decoding.close()
 
     # -- responses
 
@@ -123,13 +132,18 @@ class Console:
             raise Problem(403, "READ_ONLY", text)
         login = login_of(request)
         serve = partial(self._serve, operation, login, values)
-        body = await asyncio.get_running_loop().run_in_executor(self._threads, serve)
+        try:
+            body = await asyncio.get_running_loop().run_in_executor(self._threads, serve)
+        except ClientError as error:
+            raise problem_of(error, operation.needs) from error
         return Response(body, media_type="application/json")
 
     def _serve(self, operation: Operation, login: Login | None, values: dict[str, Any]) -> bytes:
         """In a thread."""
         with self._sessions.open(login) as cluster:
-            found = operation.serve(Asked(cluster, self._broker, values))
+            found = operation.serve(
+                Asked(cluster, self._broker, values, self._decoding, login and login.user)
+            )
         return json.dumps(found, ensure_ascii=True, separators=(",", ":")).encode()
 
     async def _page(self, request: Request) -> Response:
@@ -147,6 +161,16 @@ class Console:
         if login_of(request) is None:
             raise Problem(401, "LOGIN_REQUIRED", "log in with a user name and a password")
         return RedirectResponse(PAGES)
+
+    async def _logout(self, request: Request) -> Response:
+        """Makes the browser forget the password of this user: it drops one that is rejected, and
+        asks for another one.
+        """
+        login = login_of(request)
+        if login is None or login.user != request.query_params.get("user"):
+            return RedirectResponse(PAGES)
+        text = (ASSETS / "logged_out.html").read_text()
+        return Response(text, 401, {**_CHALLENGE, **_FORGET}, _TYPES[".html"])
 
 
 def login_of(request: Request) -> Login | None:
@@ -201,15 +225,10 @@ async def _asset(request: Request) -> Response:
 
 def _problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, Problem)
-    headers = None
+    headers: Mapping[str, str] | None = None
     if error.status == 401:
-        headers = {"WWW-Authenticate": 'Basic realm="kbroker", charset="UTF-8"'}
+        headers = _CHALLENGE
     return _Problem(error.document, error.status, headers)
-
-
-def _client_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, ClientError)
-    return _problem(request, problem_of(error))
 
 
 def _http_error(request: Request, error: Exception) -> Response:

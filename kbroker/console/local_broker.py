@@ -25,7 +25,8 @@ class Door(NamedTuple):
 class LocalBroker(NamedTuple):
     """doors: in the order in which they are tried. processes: their state, as ``/health`` has it.
     hosts: names, besides addresses and localhost, by which this console is called. read_only: it
-    changes nothing. history: of HOUR or DAY, and what is measured: seconds of a step, times in ms,
+    changes nothing. registry: settings of the client of a schema registry;
+    None without one. history: of HOUR or DAY, and what is measured: seconds of a step, times in ms,
     series, and how many there are besides. lags: of a group: times in ms, and by topic its lag at
     each, -1 if unknown.
     """
@@ -37,5 +38,6 @@ class LocalBroker(NamedTuple):
     processes: Callable[[], Mapping[str, Any]]
     hosts: frozenset[str]
     read_only: bool
+    registry: Mapping[str, str] | None
     lags: Callable[[str], tuple[list[int], dict[str, list[int]]]]
     history: Callable[[str, Iterable[str]], tuple[int, list[int], Series, int]]

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kbroker import __version__
+from kbroker.console.json_schema import Schemas
 from kbroker.console.operation import (
     FLAG,
     INTEGER,
@@ -25,15 +26,22 @@ _STATUSES = {
     "401": "Log in with a user name and a password",
     "403": "Not allowed to this user",
     "404": "There is no such topic, group, ...",
+    "409": "Not as things are now: it exists already, has members, ...",
     "503": "The broker does not answer",
+}
+_STATUSES_OF_BODIES = {
+    "408": "The body did not come in time",
+    "413": "The body is too large",
+    "415": "The body is not application/json",
 }
 
 
 def document(operations: Iterable[Operation]) -> dict[str, Any]:
     """OpenAPI 3.1."""
     paths: dict[str, dict[str, Any]] = {}
+    schemas = Schemas()
     for each in operations:
-        paths.setdefault(each.path, {})[each.method.lower()] = _operation(each)
+        paths.setdefault(each.path, {})[each.method.lower()] = _operation(each, schemas)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -46,6 +54,7 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
         "components": {
             "securitySchemes": {"password": {"type": "http", "scheme": "basic"}},
             "schemas": {
+                **schemas.by_name,
                 "Problem": {
                     "type": "object",
                     "description": "Problem details (RFC 9457)",
@@ -57,16 +66,21 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
                         "detail": {"type": "string"},
                         "code": {"type": "string"},
                     },
-                }
+                },
             },
         },
         "security": [{}, {"password": []}],
     }
 
 
-def _operation(each: Operation) -> dict[str, Any]:
+def _operation(each: Operation, schemas: Schemas) -> dict[str, Any]:
     in_path = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": {"type": "string", "minLength": 1},
+        }
         for name in re.findall(r"{(\w+)}", each.path)
     ]
     in_query = [
@@ -80,19 +94,21 @@ def _operation(each: Operation) -> dict[str, Any]:
         }
         for row in each.query
     ]
+    statuses = dict(sorted((_STATUSES | (_STATUSES_OF_BODIES if each.body else {})).items()))
     problem = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     found: dict[str, Any] = {
         "summary": each.summary,
+        **({"description": f"Needs the right {each.needs}."} if each.needs else {}),
         "operationId": re.sub(r"\W+", "-", f"{each.method.lower()}{each.path}").strip("-"),
         "parameters": in_path + in_query,
         "responses": {
             "200": {
                 "description": "Done",
-                "content": {"application/json": {"schema": {"type": "object"}}},
+                "content": {"application/json": {"schema": schemas.of(each.answer)}},
             },
             **{
                 status: {"description": text, "content": problem}
-                for status, text in _STATUSES.items()
+                for status, text in statuses.items()
             },
         },
     }
@@ -119,7 +135,7 @@ def _schema(row: Parameter) -> dict[str, Any]:
         FLAG: {"type": "boolean"},
         INTEGER: _whole(row),
         INTEGERS: {"type": "array", "items": _whole(row)},
-        TEXT: {"type": "string", "maxLength": row.length_max},
+        TEXT: {"type": "string", "minLength": row.length_min, "maxLength": row.length_max},
         TEXTS: {"type": "array", "items": {"type": "string", "maxLength": row.length_max}},
         SETTINGS: {
             "type": "object",

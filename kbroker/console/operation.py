@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from kbroker.client.connections.cluster import Cluster
+from kbroker.console.decoding import Decoding
 from kbroker.console.local_broker import LocalBroker
 from kbroker.console.problems import BadRequest
 
@@ -25,6 +27,7 @@ LONG_MAX = (1 << 63) - 1
 TEXT_CHARS_MAX = 4096
 ITEMS_MAX = 10_000
 CURSOR_CHARS_MAX = 100
+_WHOLE = re.compile("-?[0-9]{1,19}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ class Parameter:
     low: int = 0
     high: int = LONG_MAX
     one_of: tuple[str, ...] = ()
+    length_min: int = 0
     length_max: int = TEXT_CHARS_MAX
 
     def read(self, given: str) -> Any:
@@ -74,16 +78,12 @@ class Parameter:
         raise self._refused(given)
 
     def _whole(self, given: str) -> int:
-        try:
-            number = int(given) if len(given) <= 20 else None
-        except ValueError:
-            number = None
-        if number is None or not self.low <= number <= self.high:
+        if not _WHOLE.fullmatch(given) or not self.low <= int(given) <= self.high:
             raise self._refused(given)
-        return number
+        return int(given)
 
     def _short(self, given: Any) -> str:
-        if not isinstance(given, str) or len(given) > self.length_max:
+        if not isinstance(given, str) or not self.length_min <= len(given) <= self.length_max:
             raise self._refused(given)
         try:
             given.encode()
@@ -111,20 +111,25 @@ class Parameter:
             )
             whole = "a whole number" if self.kind == INTEGER else "whole numbers"
             return f"{whole}, {bounds}"
+        shortest = f"{self.length_min} to" if self.length_min else "at most"
         return {
             FLAG: "true or false",
-            TEXT: f"text of at most {self.length_max} characters",
+            TEXT: f"text of {shortest} {self.length_max} characters",
             TEXTS: f"a list of texts of at most {self.length_max} characters",
             SETTINGS: "an object of names and texts; null unsets",
         }[self.kind]
 
 
 class Asked(NamedTuple):
-    """A request that was checked. values: of path, query and body, with defaults."""
+    """A request that was checked. values: of path, query and body, with defaults. decoding: None
+    without a schema registry. user: None of who has not logged in.
+    """
 
     cluster: Cluster
     broker: LocalBroker
     values: Mapping[str, Any]
+    decoding: Decoding | None = None
+    user: str | None = None
 
 
 def paging(rows: int = 100, most: int = 500) -> tuple[Parameter, Parameter, Parameter]:
@@ -186,15 +191,18 @@ def _place_of(cursor: str, rows: Sequence[Row], name: Callable[[Row], str]) -> i
 @dataclass(frozen=True, slots=True)
 class Operation:
     """path: below ``/api/v1``, with the names of its parameters in braces. serve: returns what
-    becomes JSON; raises Problem, ClientError.
+    becomes JSON; raises Problem, ClientError. answer: the typed dictionary that it is. needs: the
+    right that a user must have, in words.
     """
 
     method: str
     path: str
     summary: str
-    serve: Callable[[Asked], Any]
+    serve: Callable[[Asked], Mapping[str, Any]]
+    answer: type[Any]
     query: Sequence[Parameter] = ()
     body: Sequence[Parameter] = ()
+    needs: str = ""
 
     def values(self, path: Mapping[str, str], query: Sequence[tuple[str, str]]) -> dict[str, Any]:
         """What path and query give. Raises BadRequest for what the operation does not take."""

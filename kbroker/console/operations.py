@@ -10,15 +10,19 @@ from kbroker.console.api import (
     overview,
     quotas,
     reassignments,
+    replay,
+    session,
     topics,
     transactions,
 )
 
 OPERATIONS = (
+    *session.OPERATIONS,
     *overview.OPERATIONS,
     *health.OPERATIONS,
     *topics.OPERATIONS,
     *messages.OPERATIONS,
+    *replay.OPERATIONS,
     *groups.OPERATIONS,
     *transactions.OPERATIONS,
     *reassignments.OPERATIONS,

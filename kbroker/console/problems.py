@@ -18,6 +18,7 @@ _FORBIDDEN = frozenset(
         ErrorCode.POLICY_VIOLATION,
     }
 )
+_NOT_BY_RIGHT = frozenset({ErrorCode.SECURITY_DISABLED, ErrorCode.POLICY_VIOLATION})
 _NOT_THERE = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -73,9 +74,12 @@ class BadRequest(Problem):
         super().__init__(400, "BAD_REQUEST", text)
 
 
-def problem_of(error: ClientError) -> Problem:
-    """An error of the client, for who asked."""
-    return Problem(_status_of(error), error.name, str(error))
+def problem_of(error: ClientError, needs: str = "") -> Problem:
+    """An error of the client, for who asked. needs: the right that this takes."""
+    status = _status_of(error)
+    is_missing = status == 403 and error.code not in _NOT_BY_RIGHT
+    text = f"{error}; this needs the right {needs}" if needs and is_missing else str(error)
+    return Problem(status, error.name, text)
 
 
 def _status_of(error: ClientError) -> int:

@@ -7,22 +7,27 @@ or at the ends of the partitions. It says from which offsets the next one contin
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
 from kbroker.batch_errors import CorruptBatchError, DecompressionError
+from kbroker.client.admin.transactions import describe_producers
 from kbroker.client.batches.fetch import RangeFetch
 from kbroker.client.batches.offsets import TopicPartition
-from kbroker.client.batches.topic_reader import ReadRecord, records_of
+from kbroker.client.batches.topic_reader import MarkedRecord, ReadRecord, marked_records_of
 from kbroker.client.connections.cluster import Cluster
-from kbroker.client.errors import CorruptRecords
-from kbroker.console.record_json import Search
+from kbroker.client.errors import ClientError, CorruptRecords
+from kbroker.console.search import Search
 
 # BOUND: bytes that a reading fetches, and of one fetch; one batch may be larger.
 BYTES_MAX = 64 << 20
 FETCH_BYTES_MAX = 256 << 10
 FETCH_S = 4.0
+
+# What became of the transaction of a record. Readers of what is committed never see ABORTED, and do
+# not yet see OPEN and WAITING, which is behind an open one.
+COMMITTED, ABORTED, OPEN, WAITING = "committed", "aborted", "open", "waiting"
 
 
 class Bounds(NamedTuple):
@@ -33,8 +38,16 @@ class Bounds(NamedTuple):
     deadline: float
 
 
+class FoundRecord(NamedTuple):
+    """transaction: of the words above; None for a record outside of any that all readers see."""
+
+    record: ReadRecord
+    transaction: str | None
+
+
 class Reading:
     """positions: of the next record of each partition, before and after ``read``. ends: exclusive.
+    stable: the last stable offsets. read_committed: without what is aborted; ends are stable then.
     complete: every partition was read to its end. scanned: records looked at.
     """
 
@@ -43,22 +56,25 @@ class Reading:
         cluster: Cluster,
         positions: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
+        stable: Mapping[TopicPartition, int],
         *,
-        read_committed: bool,
+        read_committed: bool = False,
     ) -> None:
         self._cluster = cluster
         self.positions = dict(positions)
         self._ends = ends
+        self._stable = stable
+        self._open = _open_transactions(cluster, [key for key in ends if stable[key] < ends[key]])
         self._read_committed = read_committed
         self._bytes = 0
         self.scanned = 0
         self.complete = False
 
-    def read(self, search: Search, bounds: Bounds) -> list[ReadRecord]:
+    def read(self, search: Search, bounds: Bounds) -> list[FoundRecord]:
         """The records that are found. Raises CorruptRecords, OffsetOutOfRange, ..."""
         sources = {key: self._records(key) for key in self.positions}
-        heads: dict[TopicPartition, ReadRecord] = {}
-        found: list[ReadRecord] = []
+        heads: dict[TopicPartition, FoundRecord] = {}
+        found: list[FoundRecord] = []
         try:
             for key in list(sources):
                 self._advance(key, sources, heads)
@@ -67,12 +83,12 @@ class Reading:
                     return found
                 if time.monotonic() > bounds.deadline:
                     return found
-                key = min(heads, key=lambda key: (heads[key].timestamp, key))
-                record = heads.pop(key)
+                key = min(heads, key=lambda key: (heads[key].record.timestamp, key))
+                head = heads.pop(key)
                 self.scanned += 1
-                self.positions[key] = record.offset + 1
-                if search.finds(record):
-                    found.append(record)
+                self.positions[key] = head.record.offset + 1
+                if search.finds(head.record):
+                    found.append(head)
                 self._advance(key, sources, heads)
             self.complete = not heads
             return found
@@ -84,18 +100,32 @@ class Reading:
     def _advance(
         self,
         key: TopicPartition,
-        sources: Mapping[TopicPartition, Iterator[ReadRecord]],
-        heads: dict[TopicPartition, ReadRecord],
+        sources: Mapping[TopicPartition, Iterator[FoundRecord]],
+        heads: dict[TopicPartition, FoundRecord],
     ) -> None:
-        record = next(sources[key], None)
-        if record is not None:
-            heads[key] = record
+        head = next(sources[key], None)
+        if head is not None:
+            heads[key] = head
         else:
             # Control records, and what compaction took, are no records.
             self.positions[key] = max(self.positions[key], self._ends[key])
 
-    def _records(self, key: TopicPartition) -> Iterator[ReadRecord]:
-        at, end = self.positions[key], self._ends[key]
+    def _records(self, key: TopicPartition) -> Iterator[FoundRecord]:
+        """Which records were aborted, brokers tell only below the last stable offset."""
+        at, stable, end = self.positions[key], self._stable[key], self._ends[key]
+        for row in self._range(key, at, min(stable, end), read_committed=True):
+            if not (row.aborted and self._read_committed):
+                yield FoundRecord(row.record, _stable_state(row))
+        for row in self._range(key, max(at, stable), end, read_committed=False):
+            yield FoundRecord(row.record, self._unstable_state(key, row))
+
+    def _unstable_state(self, key: TopicPartition, row: MarkedRecord) -> str:
+        first = self._open.get((*key, row.producer_id))
+        return OPEN if first is not None and row.record.offset >= first else WAITING
+
+    def _range(
+        self, key: TopicPartition, at: int, end: int, *, read_committed: bool
+    ) -> Iterator[MarkedRecord]:
         if at >= end:
             return
         sets = RangeFetch(
@@ -103,7 +133,7 @@ class Reading:
             *key,
             at,
             end,
-            read_committed=self._read_committed,
+            read_committed=read_committed,
             max_bytes=FETCH_BYTES_MAX,
             max_wait_ms=100,
             deadline=FETCH_S,
@@ -112,12 +142,34 @@ class Reading:
             for found in sets:
                 self._bytes += len(found.records)
                 # The buffer of the set is used again, for the one after the next.
-                rows = list(records_of(key, found))
-                for record in rows:
-                    if at <= record.offset < end:
-                        at = record.offset
-                        yield record
+                rows = list(marked_records_of(key, found))
+                for row in rows:
+                    if at <= row.record.offset < end:
+                        at = row.record.offset
+                        yield row
         except (CorruptBatchError, DecompressionError) as error:
             raise CorruptRecords(*key, at, str(error)) from error
         finally:
             sets.close()
+
+
+def _stable_state(row: MarkedRecord) -> str | None:
+    if row.producer_id is None:
+        return None
+    return ABORTED if row.aborted else COMMITTED
+
+
+def _open_transactions(
+    cluster: Cluster, keys: Iterable[TopicPartition]
+) -> dict[tuple[str, int, int | None], int]:
+    """The first offset of each, by partition and producer id."""
+    try:
+        producers = describe_producers(cluster, keys)
+    except ClientError:
+        return {}  # Kafka before 2.8 does not tell; what is not stable then waits
+    return {
+        (*key, each.producer_id): each.open_from
+        for key, rows in producers.items()
+        for each in rows
+        if each.open_from is not None
+    }

@@ -1,16 +1,63 @@
-"""Records as JSON: text where it is UTF-8, else base64; and search in them."""
+"""Records as JSON: text where it is UTF-8, else base64; decoded by a schema registry, if any."""
 
 from __future__ import annotations
 
 import base64
 import codecs
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kbroker.client.batches.topic_reader import ReadRecord
+from kbroker.console.answers import Data, Decoded, Record
+from kbroker.console.decoding import Decoding
+from kbroker.console.reading import FoundRecord
+from kbroker.schemas.framing import KEY_HEADER, VALUE_HEADER, Framed, framed
 
 
-def record_json(record: ReadRecord, bytes_max: int) -> dict[str, Any]:
-    """bytes_max: of key, value and each header, the rest is cut."""
+def records_json(
+    found: Iterable[FoundRecord], bytes_max: int, decoding: Decoding | None
+) -> list[Record]:
+    """bytes_max: of key, value and each header, and characters of what is decoded; the rest is
+    cut.
+    """
+    rows = list(found)
+    records = [_record_json(row, bytes_max) for row in rows]
+    if decoding is not None:
+        _decode(rows, records, bytes_max, decoding)
+    return records
+
+
+def _decode(
+    rows: Iterable[FoundRecord], records: Iterable[Record], chars_max: int, decoding: Decoding
+) -> None:
+    values: list[Framed] = []
+    places: list[Data] = []
+    for (record, _), shown in zip(rows, records, strict=True):
+        for data, place, header in (
+            (record.key, shown["key"], KEY_HEADER),
+            (record.value, shown["value"], VALUE_HEADER),
+        ):
+            value = None if data is None else framed(bytes(data), record.headers, header)
+            if value is not None and place is not None:
+                values.append(value)
+                places.append(place)
+    for place, answer in zip(places, decoding.decode(values), strict=True):
+        place["decoded"] = _decoded(answer, chars_max)
+
+
+def _decoded(answer: Mapping[str, Any], chars_max: int) -> Decoded:
+    if "error" in answer:
+        return {"schema": answer["schema"], "error": answer["error"]}
+    text = answer["text"]
+    return {
+        "schema": answer["schema"],
+        "format": answer["format"],
+        "text": text[:chars_max],
+        "cut": answer["cut"] or len(text) > chars_max,
+    }
+
+
+def _record_json(found: FoundRecord, bytes_max: int) -> Record:
+    record = found.record
     return {
         "partition": record.partition,
         "offset": record.offset,
@@ -21,44 +68,19 @@ def record_json(record: ReadRecord, bytes_max: int) -> dict[str, Any]:
             {"name": data_json(name, bytes_max), "value": data_json(value, bytes_max)}
             for name, value in record.headers
         ],
+        "transaction": found.transaction,
     }
 
 
-def data_json(data: bytes | None, bytes_max: int) -> dict[str, Any] | None:
+def data_json(data: bytes | None, bytes_max: int) -> Data | None:
     """size: of the whole. A null is None."""
     if data is None:
         return None
     shown = bytes(data[:bytes_max])
-    found: dict[str, Any] = {"size": len(data), "cut": len(data) > len(shown)}
+    found: Data = {"size": len(data), "cut": len(data) > len(shown)}
     try:
         # The last character may be cut in the middle.
         found["text"] = codecs.getincrementaldecoder("utf-8")().decode(shown, not found["cut"])
     except UnicodeDecodeError:
         found["base64"] = base64.b64encode(shown).decode()
     return found
-
-
-class Search:
-    """Whether a record has a text somewhere, in any case of the letters of ASCII.
-
-    where: ``key``, ``value``, ``headers`` or ``any``.
-    """
-
-    def __init__(self, text: str, where: str) -> None:
-        self._wanted = text.encode().lower()
-        self._where = where
-
-    def finds(self, record: ReadRecord) -> bool:
-        if not self._wanted:
-            return True
-        where = self._where
-        if where in ("key", "any") and self._has(record.key):
-            return True
-        if where in ("value", "any") and self._has(record.value):
-            return True
-        return where in ("headers", "any") and any(
-            self._has(name) or self._has(value) for name, value in record.headers
-        )
-
-    def _has(self, data: bytes | None) -> bool:
-        return data is not None and self._wanted in bytes(data).lower()

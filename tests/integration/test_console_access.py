@@ -93,6 +93,46 @@ def test_users_may_do_what_their_acls_allow(secured: Broker) -> None:
     assert call(secured, path, change, login=ADMIN).status == 200
 
 
+def test_rejection_names_the_right_that_is_missing(secured: Broker) -> None:
+    answer = call(secured, "/topics/open", method="DELETE", login=ALICE)
+
+    assert "this needs the right DELETE on the topic" in answer.message
+
+
+def test_rights_are_told_before_they_are_needed(secured: Broker) -> None:
+    assert got(secured, "/topics/open", login=ALICE)["rights"] == ["READ", "DESCRIBE"]
+    assert "DELETE" in got(secured, "/topics/open", login=ADMIN)["rights"]
+    assert "ALTER" not in got(secured, "/session", login=ALICE)["rights"]
+    assert "ALTER" in got(secured, "/session", login=ADMIN)["rights"]
+
+
+def test_session_says_who_asks(secured: Broker) -> None:
+    found = got(secured, "/session", login=ALICE)
+
+    assert (found["user"], found["logged_in"], found["takes_passwords"]) == ("alice", True, True)
+    if "PLAINTEXT" in secured.listeners:
+        assert got(secured, "/session")["user"] == "ANONYMOUS"
+
+
+def test_empty_list_says_whether_it_is_empty_or_not_allowed(secured: Broker) -> None:
+    for path in ("/topics", "/groups", "/transactions"):
+        assert got(secured, path, login=("scram", "word"))["sees_all"] is False, path
+    for path in ("/groups", "/transactions"):
+        assert got(secured, path, login=ADMIN)["sees_all"] is True, path
+    assert got(secured, "/topics", login=ADMIN)["sees_all"] is None
+
+
+def test_logging_out_rejects_the_password_once(secured: Broker) -> None:
+    """So the browser forgets it; who logs in as somebody else meanwhile is let in."""
+    gone = call(secured, "//logout?user=alice", login=ALICE)
+    other = call(secured, "//logout?user=alice", login=ADMIN)
+
+    assert gone.status == 401
+    assert gone.headers["WWW-Authenticate"].startswith("Basic ")
+    assert b"Logged out" in gone.body
+    assert other.status == 200 and b"<main" in other.body
+
+
 def test_sizes_that_a_user_may_not_see_are_unknown(secured: Broker) -> None:
     (row,) = got(secured, "/topics", login=ALICE)["topics"]
 

@@ -256,3 +256,84 @@ def test_topic_of_many_partitions_asks_for_some(broker: Broker) -> None:
 
     assert refused.status == 400 and "up to 64" in refused.message
     assert texts(some) == ["x"]
+
+
+def test_records_say_what_became_of_their_transactions(broker: Broker) -> None:
+    got(broker, "/topics", {"name": "marked", "partitions": 1})
+    with (
+        KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id="ends") as ends,
+        KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id="opens") as opens,
+        KafkaProducer(bootstrap_servers=broker.bootstrap) as plain,
+    ):
+        for producer in (ends, opens):
+            producer.init_transactions()
+        plain.send("marked", b"plain").result()
+        for value, end in ((b"no", ends.abort_transaction), (b"yes", ends.commit_transaction)):
+            ends.begin_transaction()
+            ends.send("marked", value).result()
+            end()
+        opens.begin_transaction()
+        opens.send("marked", b"open").result()
+        plain.send("marked", b"behind").result()
+
+        found = got(broker, "/topics/marked/messages?from=earliest")
+        committed = got(broker, "/topics/marked/messages?from=earliest&read_committed=true")
+        opens.commit_transaction()
+    later = got(broker, "/topics/marked/messages?from=earliest&read_committed=true")
+
+    marks = [(row["value"]["text"], row["transaction"]) for row in found["records"]]
+    assert marks == [
+        ("plain", None),
+        ("no", "aborted"),
+        ("yes", "committed"),
+        ("open", "open"),
+        ("behind", "waiting"),
+    ]
+    (row,) = found["partitions"]
+    assert row["stable"] == found["records"][3]["offset"] < row["end"]
+    assert texts(committed) == ["plain", "yes"]
+    assert texts(later) == ["plain", "yes", "open", "behind"]
+
+
+def test_chosen_records_are_written_again_as_they_are(broker: Broker, logged: str) -> None:
+    got(broker, "/topics", {"name": "again", "partitions": 3})
+    body = {"source": logged, "partitions": [1, 0], "offsets": [5, 7]}
+
+    tried = got(broker, "/topics/again/replay", body | {"dry_run": True})
+    nothing = got(broker, "/topics/again/messages?from=earliest")["records"]
+    done = got(broker, "/topics/again/replay", body | {"timestamps": "kept"})
+    found = got(broker, "/topics/again/messages?from=earliest")["records"]
+
+    assert [row["to_offset"] for row in tried["records"]] == [None, None] and nothing == []
+    places = {(row["to_partition"], row["to_offset"]) for row in done["records"]}
+    assert places == {(row["partition"], row["offset"]) for row in found}
+    originals = [
+        got(broker, f"/topics/{logged}/message?partition={number}&offset={offset}")
+        for number, offset in zip(body["partitions"], body["offsets"], strict=True)
+    ]
+    for each in (*originals, *found):
+        del each["partition"], each["offset"]
+    assert sorted(found, key=str) == sorted(originals, key=str)
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "text"),
+    [
+        ({"offsets": [0, 1]}, 400, "1 and 2 numbers"),
+        ({"offsets": [], "partitions": []}, 400, "0 records, 1 to 500"),
+        ({"offsets": [100]}, 404, "no record at offset 100"),
+        ({"source": "nothing"}, 404, "topic nothing"),
+        ({"partitions": [1], "partition_by": "same"}, 400, "use partition_by=key"),
+    ],
+)
+def test_replay_of_what_is_not_there_writes_nothing(
+    broker: Broker, logged: str, change: dict, status: int, text: str
+) -> None:
+    if not got(broker, "/topics?search=narrow")["total"]:
+        got(broker, "/topics", {"name": "narrow", "partitions": 1})
+    body = {"source": logged, "partitions": [0], "offsets": [0]} | change
+
+    answer = call(broker, "/topics/narrow/replay", body)
+
+    assert (answer.status, text in answer.message) == (status, True), answer.body
+    assert got(broker, "/topics/narrow/messages")["records"] == []

@@ -32,6 +32,16 @@ class ReadRecord(NamedTuple):
     headers: Headers
 
 
+class MarkedRecord(NamedTuple):
+    """producer_id: of its transaction, None of a record outside of any. aborted: whether that one
+    was.
+    """
+
+    record: ReadRecord
+    producer_id: int | None
+    aborted: bool
+
+
 class TopicReader:
     """Reads partitions from their positions on.
 
@@ -106,6 +116,13 @@ def records_of(key: TopicPartition, record_set: RecordSet) -> Iterator[ReadRecor
 
     Raises CorruptBatchError, DecompressionError.
     """
+    return (row.record for row in marked_records_of(key, record_set) if not row.aborted)
+
+
+def marked_records_of(key: TopicPartition, record_set: RecordSet) -> Iterator[MarkedRecord]:
+    """All of them, with their transactions. Which ones were aborted, only a fetch as read_committed
+    returns. Raises CorruptBatchError, DecompressionError.
+    """
     data = record_set.records
     aborted = sorted(record_set.aborted, key=lambda row: row[1], reverse=True)
     active: set[int] = set()
@@ -117,7 +134,8 @@ def records_of(key: TopicPartition, record_set: RecordSet) -> Iterator[ReadRecor
         piece = data[position : position + size]
         position += size
         if piece[MAGIC_AT] <= MAGIC_MAX:
-            yield from _old_records(key, bytes(piece))
+            for old in _old_records(key, bytes(piece)):
+                yield MarkedRecord(old, None, False)
             continue
         batch = RecordBatch(piece)
         batch.check()
@@ -126,9 +144,14 @@ def records_of(key: TopicPartition, record_set: RecordSet) -> Iterator[ReadRecor
         if batch.is_control:
             if _is_abort(batch):
                 active.discard(batch.header.producer_id)
-        elif not (batch.is_transactional and batch.header.producer_id in active):
+        else:
+            producer_id = batch.header.producer_id if batch.is_transactional else None
             for row in batch.records():
-                yield ReadRecord(*key, row.offset, row.timestamp, row.key, row.value, row.headers)
+                yield MarkedRecord(
+                    ReadRecord(*key, row.offset, row.timestamp, row.key, row.value, row.headers),
+                    producer_id,
+                    producer_id in active,
+                )
 
 
 def _is_abort(batch: RecordBatch) -> bool:

@@ -11,6 +11,7 @@ from kbroker.config.key import (
     LONG,
     LOW,
     MEDIUM,
+    PASSWORD,
     STRING,
     UNUSED,
     Key,
@@ -73,6 +74,14 @@ KBROKER_S_OWN = (
         doc=
             "Whether the console and its API only show: what would change anything, or write "
             "records, is rejected. Clients are not affected."),
+    Key("console.schema.registry.url", STRING, None, MEDIUM,
+        doc=
+            "The schema registry whose schemas the console decodes keys and values with: Avro, "
+            "Protobuf and JSON Schema, as Confluent's serializers write them. It needs the extra "
+            "registry. Without it, they are shown as bytes."),
+    Key("console.schema.registry.basic.auth.user.info", PASSWORD, None, LOW,
+        doc=
+            "The user name and the password for that registry, as name:password."),
     Key("metrics.names", LIST, ("jmx", "exporter", "native"), MEDIUM,
         one_of=("jmx", "exporter", "native", "confluent", "histograms"),
         doc=

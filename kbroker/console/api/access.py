@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kbroker.client.admin.acls import OPERATIONS as ACL_OPERATIONS
 from kbroker.client.admin.acls import (
     PATTERN_TYPES,
@@ -20,6 +18,16 @@ from kbroker.client.admin.users import (
     list_credentials,
     set_password,
 )
+from kbroker.console.answers import (
+    AclRow,
+    Acls,
+    ChangedPassword,
+    CreatedAcl,
+    CredentialRow,
+    Deleted,
+    DeletedAcls,
+    Users,
+)
 from kbroker.console.operation import (
     TEXT,
     TEXTS,
@@ -34,28 +42,28 @@ from kbroker.console.problems import BadRequest, Problem
 _NOT_OF_AN_ACL = ("ANY", "MATCH")
 
 
-def _list_acls(asked: Asked) -> dict[str, Any]:
+def _list_acls(asked: Asked) -> Acls:
     values = asked.values
     search = values["search"]
     found = [
         row for row in list_acls(asked.cluster, Acl()) if any(search in str(text) for text in row)
     ]
     page, after = page_of(found, values)
-    rows = [row._asdict() for row in page]
+    rows = [_row(row) for row in page]
     return {"total": len(found), "acls": rows, "next_cursor": after}
 
 
-def _create_acl(asked: Asked) -> dict[str, Any]:
+def _create_acl(asked: Asked) -> CreatedAcl:
     acl = _acl(asked)
     create_acls(asked.cluster, [acl])
-    return {"created": acl._asdict()}
+    return {"created": _row(acl)}
 
 
-def _delete_acl(asked: Asked) -> dict[str, Any]:
+def _delete_acl(asked: Asked) -> DeletedAcls:
     deleted = delete_acls(asked.cluster, [_acl(asked)])
     if not deleted:
         raise Problem(404, "NO_SUCH_ACL", "there is no such ACL")
-    return {"deleted": [row._asdict() for row in deleted]}
+    return {"deleted": [_row(row) for row in deleted]}
 
 
 def _acl(asked: Asked) -> Acl:
@@ -65,8 +73,20 @@ def _acl(asked: Asked) -> Acl:
     return Acl(**{name: values[name] for name in Acl._fields})
 
 
-def _list_users(asked: Asked) -> dict[str, Any]:
-    users: dict[str, list[dict[str, Any]]] = {}
+def _row(acl: Acl) -> AclRow:
+    return {
+        "resource_type": acl.resource_type,
+        "name": acl.name or "",
+        "pattern": acl.pattern,
+        "principal": acl.principal or "",
+        "host": acl.host or "",
+        "operation": acl.operation,
+        "permission": acl.permission,
+    }
+
+
+def _list_users(asked: Asked) -> Users:
+    users: dict[str, list[CredentialRow]] = {}
     for row in list_credentials(asked.cluster):
         users.setdefault(row.user, []).append(
             {"mechanism": row.mechanism, "iterations": row.iterations}
@@ -74,7 +94,7 @@ def _list_users(asked: Asked) -> dict[str, Any]:
     return {"users": [{"user": user, "credentials": rows} for user, rows in users.items()]}
 
 
-def _set_password(asked: Asked) -> dict[str, Any]:
+def _set_password(asked: Asked) -> ChangedPassword:
     values = asked.values
     mechanisms = values["mechanisms"] or list(MECHANISMS)
     for name in mechanisms:
@@ -86,7 +106,7 @@ def _set_password(asked: Asked) -> dict[str, Any]:
     return {"user": values["user"], "mechanisms": mechanisms}
 
 
-def _delete_user(asked: Asked) -> dict[str, Any]:
+def _delete_user(asked: Asked) -> Deleted:
     user = asked.values["user"]
     delete_credentials(asked.cluster, list_credentials(asked.cluster, [user]))
     return {"deleted": user}
@@ -98,9 +118,23 @@ def _words(words: dict[str, int]) -> tuple[str, ...]:
 
 _ACL = (
     Parameter("resource_type", TEXT, "Of what.", required=True, one_of=_words(RESOURCE_TYPES)),
-    Parameter("name", TEXT, "The name of the resource, or *.", required=True, length_max=1000),
+    Parameter(
+        "name",
+        TEXT,
+        "The name of the resource, or *.",
+        required=True,
+        length_min=1,
+        length_max=1000,
+    ),
     Parameter("pattern", TEXT, "What the name is.", "LITERAL", one_of=_words(PATTERN_TYPES)),
-    Parameter("principal", TEXT, "Such as User:alice, or User:*.", required=True, length_max=1000),
+    Parameter(
+        "principal",
+        TEXT,
+        "Such as User:alice, or User:*.",
+        required=True,
+        length_min=1,
+        length_max=1000,
+    ),
     Parameter("host", TEXT, "Its address, or *.", "*", length_max=100),
     Parameter("operation", TEXT, "What it may do.", required=True, one_of=_words(ACL_OPERATIONS)),
     Parameter("permission", TEXT, "May or may not.", "ALLOW", one_of=_words(PERMISSIONS)),
@@ -112,30 +146,61 @@ OPERATIONS = (
         "/acls",
         "ACLs",
         _list_acls,
+        Acls,
         (
             Parameter("search", TEXT, "Only those with this in any field.", "", length_max=1000),
             *paging(),
         ),
+        needs="DESCRIBE on the cluster",
     ),
-    Operation("POST", "/acls", "Create an ACL", _create_acl, body=_ACL),
-    Operation("POST", "/acls/delete", "Delete an ACL", _delete_acl, body=_ACL),
-    Operation("GET", "/users", "Users with SCRAM credentials", _list_users),
+    Operation(
+        "POST",
+        "/acls",
+        "Create an ACL",
+        _create_acl,
+        CreatedAcl,
+        body=_ACL,
+        needs="ALTER on the cluster",
+    ),
+    Operation(
+        "POST",
+        "/acls/delete",
+        "Delete an ACL",
+        _delete_acl,
+        DeletedAcls,
+        body=_ACL,
+        needs="ALTER on the cluster",
+    ),
+    Operation(
+        "GET",
+        "/users",
+        "Users with SCRAM credentials",
+        _list_users,
+        Users,
+        needs="DESCRIBE on the cluster",
+    ),
     Operation(
         "POST",
         "/users",
         "Let a user log in with a password, by SCRAM",
         _set_password,
+        ChangedPassword,
         body=(
-            Parameter("user", TEXT, "Its name.", required=True, length_max=1000),
-            Parameter("password", TEXT, "Its password.", required=True, length_max=1000),
+            Parameter("user", TEXT, "Its name.", required=True, length_min=1, length_max=1000),
+            Parameter(
+                "password", TEXT, "Its password.", required=True, length_min=1, length_max=1000
+            ),
             Parameter("mechanisms", TEXTS, "All of SCRAM, if left out.", length_max=40),
         ),
+        needs="ALTER on the cluster",
     ),
     Operation(
         "DELETE",
         "/users",
         "Delete the credentials of a user",
         _delete_user,
-        (Parameter("user", TEXT, "Its name.", required=True, length_max=1000),),
+        Deleted,
+        (Parameter("user", TEXT, "Its name.", required=True, length_min=1, length_max=1000),),
+        needs="ALTER on the cluster",
     ),
 )

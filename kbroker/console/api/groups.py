@@ -16,6 +16,7 @@ from kbroker.client.admin.groups import (
     offsets_at,
     progress,
 )
+from kbroker.client.admin.rights import Rights, rights_on_group, sees_all_groups
 from kbroker.client.admin.topics import describe_topics
 from kbroker.client.batches.fetch import RangeFetch
 from kbroker.client.batches.offsets import (
@@ -27,6 +28,13 @@ from kbroker.client.batches.offsets import (
 from kbroker.client.batches.topic_reader import records_of
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import ClientError, RejectedError
+from kbroker.console.answers import (
+    Deleted,
+    GroupDescription,
+    GroupLags,
+    Groups,
+    ResetOffsets,
+)
 from kbroker.console.operation import (
     FLAG,
     INTEGER,
@@ -48,18 +56,29 @@ SECONDS_MAX = 100
 SECONDS_S = 1.5
 _FETCH_BYTES = 4096
 
-GROUP = Parameter("group", TEXT, "Its id.", required=True, length_max=1000)
+GROUP = Parameter("group", TEXT, "Its id.", required=True, length_min=1, length_max=1000)
 EARLIEST_WORD, LATEST_WORD, OFFSET, TIME, SHIFT = "earliest", "latest", "offset", "time", "shift"
 
 
-def _list(asked: Asked) -> dict[str, Any]:
+def _list(asked: Asked) -> Groups:
     values = asked.values
     found = [row for row in list_groups(asked.cluster) if values["search"] in row.group]
     page, after = page_of(found, values, lambda row: row.group)
     lags = _lags(asked.cluster, [row.group for row in page])
     return {
         "total": len(found),
-        "groups": [{**row._asdict(), "lag": lags.get(row.group)} for row in page],
+        "groups": [
+            {
+                "group": row.group,
+                "kind": row.kind,
+                "state": row.state,
+                "protocol": row.protocol,
+                "coordinator": row.coordinator,
+                "lag": lags.get(row.group),
+            }
+            for row in page
+        ],
+        "sees_all": None if found or values["search"] else sees_all_groups(asked.cluster),
         "next_cursor": after,
     }
 
@@ -80,7 +99,7 @@ def _lags(cluster: Cluster, groups: Iterable[str]) -> dict[str, int]:
     }
 
 
-def _describe(asked: Asked) -> dict[str, Any]:
+def _describe(asked: Asked) -> GroupDescription:
     name = asked.values["group"]
     state = _state(asked.cluster, name)
     holders = {} if state is None else by_member(state)
@@ -95,6 +114,7 @@ def _describe(asked: Asked) -> dict[str, Any]:
         "assignor": state and state.assignor,
         "coordinator": state and state.coordinator,
         "epoch": state and state.epoch,
+        "rights": _rights(asked.cluster, name),
         "members": [
             {
                 "member": row.member,
@@ -122,7 +142,14 @@ def _describe(asked: Asked) -> dict[str, Any]:
     }
 
 
-def _lags_over_time(asked: Asked) -> dict[str, Any]:
+def _rights(cluster: Cluster, group: str) -> Rights:
+    try:
+        return rights_on_group(cluster, group)
+    except ClientError:
+        return None
+
+
+def _lags_over_time(asked: Asked) -> GroupLags:
     """Of the topics that the user may see. partial: some partitions have no replica on this broker,
     whose lag it does not know.
     """
@@ -216,7 +243,7 @@ def _timestamp_from(
 # -- changes
 
 
-def _reset(asked: Asked) -> dict[str, Any]:
+def _reset(asked: Asked) -> ResetOffsets:
     values = asked.values
     cluster, name = asked.cluster, values["group"]
     rows = _rows_to_reset(cluster, values)
@@ -296,7 +323,7 @@ def _wanted(
     return wanted
 
 
-def _delete(asked: Asked) -> dict[str, Any]:
+def _delete(asked: Asked) -> Deleted:
     name = asked.values["group"]
     error = delete_groups(asked.cluster, [name])[name]
     if error is not None:
@@ -310,26 +337,46 @@ OPERATIONS = (
         "/groups",
         "Groups, with their lag in records",
         _list,
+        Groups,
         (
             Parameter("search", TEXT, "Only those whose id contains this.", "", length_max=1000),
             *paging(50, 200),
         ),
     ),
-    Operation("GET", "/group", "A group: members, offsets, lag", _describe, (GROUP,)),
+    Operation(
+        "GET",
+        "/group",
+        "A group: members, offsets, lag",
+        _describe,
+        GroupDescription,
+        (GROUP,),
+        needs="DESCRIBE on the group",
+    ),
     Operation(
         "GET",
         "/group/lags",
         "The lag of a group over the last two hours, by topic, as the broker that coordinates it "
         "has kept it",
         _lags_over_time,
+        GroupLags,
         (GROUP,),
+        needs="DESCRIBE on the group",
     ),
-    Operation("DELETE", "/group", "Delete a group without members", _delete, (GROUP,)),
+    Operation(
+        "DELETE",
+        "/group",
+        "Delete a group without members",
+        _delete,
+        Deleted,
+        (GROUP,),
+        needs="DELETE on the group",
+    ),
     Operation(
         "POST",
         "/group/offsets",
         "Reset the offsets of a group without members",
         _reset,
+        ResetOffsets,
         body=(
             GROUP,
             Parameter("topic", TEXT, "All that it has offsets of, if left out.", length_max=249),
@@ -349,5 +396,6 @@ OPERATIONS = (
             ),
             Parameter("dry_run", FLAG, "Only say what would be done.", True),
         ),
+        needs="READ on the group and its topics",
     ),
 )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import cast
 
 from kbroker.client.admin.groups import list_groups
 from kbroker.client.errors import ClientError
+from kbroker.console.answers import FindingRow, Findings, History
 from kbroker.console.operation import TEXT, Asked, Operation, Parameter
 from kbroker.diagnosis.examination import examine
 from kbroker.metrics.measured import DAY, HOUR, OF_BROKER, OF_DISKS, OF_GROUPS, OF_TOPICS
@@ -15,17 +16,17 @@ WHOLE, TOPICS, GROUPS, DISKS = "broker", "topics", "groups", "log-dirs"
 MEASURED = {WHOLE: OF_BROKER, TOPICS: OF_TOPICS, GROUPS: OF_GROUPS, DISKS: OF_DISKS}
 
 
-def _findings(asked: Asked) -> dict[str, Any]:
+def _findings(asked: Asked) -> Findings:
     """Groups are not looked at twice here, which takes seconds: their curves say more."""
     found = examine(asked.cluster)
     return {
-        "findings": [each.document for each in found.findings],
+        "findings": [cast(FindingRow, each.document) for each in found.findings],
         "unknown": list(found.facts.unknown),
         "at_ms": int(time.time() * 1000),
     }
 
 
-def _history(asked: Asked) -> dict[str, Any]:
+def _history(asked: Asked) -> History:
     """Of this broker, since the exporter has run; topics and groups that the user may see."""
     of = asked.values["of"]
     step_s, times, series, left_out = asked.broker.history(asked.values["span"], MEASURED[of])
@@ -58,12 +59,14 @@ OPERATIONS = (
     Operation(
         "GET", "/findings", "What is wrong with the cluster, and the commands that mend it",
         _findings,
+        Findings,
     ),
     Operation(
         "GET",
         "/history",
         "Rates and levels of this broker over the last hour or day",
         _history,
+        History,
         (
             Parameter("span", TEXT, "The last hour or day.", HOUR, one_of=(HOUR, DAY)),
             Parameter("of", TEXT, "What is measured.", WHOLE, one_of=tuple(MEASURED)),

@@ -11,6 +11,7 @@ from kbroker.client.batches.offsets import EARLIEST, LATEST, TopicPartition, lis
 from kbroker.client.batches.produce import BatchProducer
 from kbroker.client.connections.cluster import Cluster, Topic
 from kbroker.client.errors import RejectedError
+from kbroker.console.answers import Record, Records, Written
 from kbroker.console.operation import (
     FLAG,
     INTEGER,
@@ -25,7 +26,8 @@ from kbroker.console.operation import (
 from kbroker.console.partitioning import partition_of
 from kbroker.console.problems import BadRequest, Problem
 from kbroker.console.reading import Bounds, Reading
-from kbroker.console.record_json import Search, record_json
+from kbroker.console.record_json import records_json
+from kbroker.console.search import Search
 from kbroker.errors import ErrorCode
 from kbroker.record.builder import BatchBuilder
 
@@ -41,37 +43,38 @@ PRODUCE_S = 5.0
 EARLIEST_WORD, LATEST_WORD, OFFSET, TIME = "earliest", "latest", "offset", "time"
 
 
-def _messages(asked: Asked) -> dict[str, Any]:
+def _messages(asked: Asked) -> Records:
     values = asked.values
     cluster = asked.cluster
-    topic = _topic(cluster, values["topic"])
-    keys = _chosen(topic, values["partitions"])
-    which = LATEST
-    starts = _offsets(cluster, keys, EARLIEST)
-    ends = _offsets(cluster, keys, which, read_committed=values["read_committed"])
+    topic = topic_of(cluster, values["topic"])
+    keys = chosen_partitions(topic, values["partitions"])
+    starts = offsets_of(cluster, keys, EARLIEST)
+    stable = offsets_of(cluster, keys, LATEST, read_committed=True)
+    ends = stable if values["read_committed"] else offsets_of(cluster, keys, LATEST)
     began = _positions(cluster, values, keys, starts, ends)
-    reading = Reading(cluster, began, ends, read_committed=values["read_committed"])
+    reading = Reading(cluster, began, ends, stable, read_committed=values["read_committed"])
     bounds = Bounds(values["limit"], values["scan"], time.monotonic() + READ_S)
     found = reading.read(Search(values["search"], values["in"]), bounds)
     return {
-        "records": [record_json(record, values["bytes"]) for record in found],
+        "records": records_json(found, values["bytes"], asked.decoding),
         "scanned": reading.scanned,
         "complete": reading.complete,
         "next": [reading.positions[key] for key in keys],
         "partitions": [
-            {"partition": key[1], "start": starts[key], "end": ends[key]} for key in keys
+            {"partition": key[1], "start": starts[key], "end": ends[key], "stable": stable[key]}
+            for key in keys
         ],
     }
 
 
-def _topic(cluster: Cluster, name: str) -> Topic:
+def topic_of(cluster: Cluster, name: str) -> Topic:
     topic = cluster.topics([name]).get(name)
     if topic is None:
         raise RejectedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name[:249]}")
     return topic
 
 
-def _chosen(topic: Topic, numbers: list[int] | None) -> list[TopicPartition]:
+def chosen_partitions(topic: Topic, numbers: list[int] | None) -> list[TopicPartition]:
     """Raises BadRequest, Problem."""
     if numbers is None:
         numbers = list(topic.partitions)
@@ -92,7 +95,7 @@ def _chosen(topic: Topic, numbers: list[int] | None) -> list[TopicPartition]:
     return [(topic.name, number) for number in dict.fromkeys(numbers)]
 
 
-def _offsets(
+def offsets_of(
     cluster: Cluster, keys: list[TopicPartition], which: int, *, read_committed: bool = False
 ) -> dict[TopicPartition, int]:
     found = list_offsets(cluster, dict.fromkeys(keys, which), read_committed=read_committed)
@@ -128,31 +131,33 @@ def _positions(
     return {key: max(min(wanted[key], ends[key]), starts[key]) for key in keys}
 
 
-def _message(asked: Asked) -> dict[str, Any]:
+def _message(asked: Asked) -> Record:
     values = asked.values
-    topic = _topic(asked.cluster, values["topic"])
-    (key,) = _chosen(topic, [values["partition"]])
+    topic = topic_of(asked.cluster, values["topic"])
+    (key,) = chosen_partitions(topic, [values["partition"]])
     at = values["offset"]
-    start = _offsets(asked.cluster, [key], EARLIEST)[key]
-    end = _offsets(asked.cluster, [key], LATEST)[key]
+    start = offsets_of(asked.cluster, [key], EARLIEST)[key]
+    end = offsets_of(asked.cluster, [key], LATEST)[key]
     if not start <= at < end:
         raise Problem(404, "OFFSET_OUT_OF_RANGE", f"the partition has the offsets {start} to {end}")
-    reading = Reading(asked.cluster, {key: at}, {key: at + 1}, read_committed=False)
+    stable = offsets_of(asked.cluster, [key], LATEST, read_committed=True)
+    reading = Reading(asked.cluster, {key: at}, {key: at + 1}, stable)
     found = reading.read(Search("", "any"), Bounds(1, 1, time.monotonic() + READ_S))
     if not found:
         raise Problem(404, "NO_RECORD", f"there is no record at offset {at}")
-    return record_json(found[0], WHOLE_BYTES_MAX)
+    (record,) = records_json(found, WHOLE_BYTES_MAX, asked.decoding)
+    return record
 
 
-def _write(asked: Asked) -> dict[str, Any]:
+def _write(asked: Asked) -> Written:
     values = asked.values
     key = _data(values, "key")
     value = _data(values, "value")
-    topic = _topic(asked.cluster, values["topic"])
+    topic = topic_of(asked.cluster, values["topic"])
     number = values["partition"]
     if number is None:
         number = partition_of(key, len(topic.partitions))
-    _chosen(topic, [number])
+    chosen_partitions(topic, [number])
     builder = BatchBuilder()
     headers = [
         (name, None if text is None else text.encode())
@@ -213,22 +218,33 @@ _READ = (
 _CHARS_MAX = 2 << 20
 
 OPERATIONS = (
-    Operation("GET", "/topics/{topic}/messages", "Records by offset or time", _messages, _READ),
+    Operation(
+        "GET",
+        "/topics/{topic}/messages",
+        "Records by offset or time",
+        _messages,
+        Records,
+        _READ,
+        needs="READ on the topic",
+    ),
     Operation(
         "GET",
         "/topics/{topic}/message",
         "One record as a whole",
         _message,
+        Record,
         (
             Parameter("partition", INTEGER, "Its partition.", required=True, high=(1 << 31) - 1),
             Parameter("offset", INTEGER, "Its offset.", required=True, high=LONG_MAX - 1),
         ),
+        needs="READ on the topic",
     ),
     Operation(
         "POST",
         "/topics/{topic}/messages",
         "Write a record",
         _write,
+        Written,
         body=(
             Parameter("key", TEXT, "Text; null, if left out.", length_max=_CHARS_MAX),
             Parameter("key_base64", TEXT, "The key as bytes.", length_max=_CHARS_MAX),
@@ -238,5 +254,6 @@ OPERATIONS = (
             Parameter("partition", INTEGER, "By the key, if left out.", high=(1 << 31) - 1),
             Parameter("timestamp", INTEGER, "In milliseconds since 1970; now, if left out."),
         ),
+        needs="WRITE on the topic",
     ),
 )

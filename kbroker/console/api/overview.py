@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import cast
 
 from kbroker.client.admin.cluster import summarize_cluster
 from kbroker.client.admin.partitions import log_dir_totals
 from kbroker.client.errors import ClientError
+from kbroker.console.answers import (
+    BrokerHealth,
+    CountedPartitions,
+    LogDirRow,
+    LogDirs,
+    Overview,
+    TopicPartitionName,
+)
 from kbroker.console.operation import Asked, Operation
 from kbroker.diagnosis.examination import missing_facts
 from kbroker.health.cluster import missing_cost, missing_text
@@ -15,14 +23,24 @@ from kbroker.health.cluster import missing_cost, missing_text
 LISTED_MAX = 100
 
 
-def _overview(asked: Asked) -> dict[str, Any]:
+def _overview(asked: Asked) -> Overview:
     state = summarize_cluster(asked.cluster)
     return {
         "version": asked.broker.version,
         "broker": asked.broker.broker_id,
         "cluster": state.cluster_id,
         "controller": state.controller,
-        "brokers": [row._asdict() for row in state.brokers],
+        "brokers": [
+            {
+                "node": row.node,
+                "host": row.host,
+                "port": row.port,
+                "rack": row.rack,
+                "leads": row.leads,
+                "replicas": row.replicas,
+            }
+            for row in state.brokers
+        ],
         "listeners": [
             {"name": name, "protocol": protocol, "address": address}
             for name, protocol, address in asked.broker.listeners
@@ -42,17 +60,19 @@ def _overview(asked: Asked) -> dict[str, Any]:
             }
             for one in missing_facts(state)
         ],
-        "health": asked.broker.processes(),
+        "health": cast(BrokerHealth, asked.broker.processes()),
     }
 
 
-def _listed(keys: list[tuple[str, int]]) -> dict[str, Any]:
-    rows = [{"topic": topic, "partition": number} for topic, number in keys[:LISTED_MAX]]
+def _listed(keys: list[tuple[str, int]]) -> CountedPartitions:
+    rows: list[TopicPartitionName] = [
+        {"topic": topic, "partition": number} for topic, number in keys[:LISTED_MAX]
+    ]
     return {"count": len(keys), "partitions": rows}
 
 
-def _log_dirs(asked: Asked) -> dict[str, Any]:
-    rows: list[dict[str, Any]] = []
+def _log_dirs(asked: Asked) -> LogDirs:
+    rows: list[LogDirRow] = []
     for node in asked.cluster.nodes():
         try:
             found = log_dir_totals(asked.cluster, node)
@@ -60,18 +80,29 @@ def _log_dirs(asked: Asked) -> dict[str, Any]:
             rows.append({"broker": node, "error": str(error)})
             continue
         for each in found:
-            row = {"broker": node, "path": each.path, "error": None}
+            row: LogDirRow = {"broker": node, "path": each.path, "error": None}
             if each.error is not None:
                 row["error"] = str(each.error)
             else:
-                row |= {"replicas": each.replicas, "bytes": each.size}
+                row["replicas"], row["bytes"] = each.replicas, each.size
             rows.append(row)
     return {"log_dirs": rows}
 
 
 OPERATIONS = (
-    Operation("GET", "/overview", "The broker, its cluster, and partitions in trouble", _overview),
     Operation(
-        "GET", "/log-dirs", "Log directories of all brokers, with what is in them", _log_dirs
+        "GET",
+        "/overview",
+        "The broker, its cluster, and partitions in trouble",
+        _overview,
+        Overview,
+    ),
+    Operation(
+        "GET",
+        "/log-dirs",
+        "Log directories of all brokers, with what is in them",
+        _log_dirs,
+        LogDirs,
+        needs="DESCRIBE on the cluster",
     ),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from kbroker.client.admin.partitions import Reassignment, list_reassignments, log_dirs
 from kbroker.client.admin.reassignments import alter_reassignments
@@ -11,6 +10,7 @@ from kbroker.client.admin.topics import describe_topics
 from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import ClientError, RejectedError
+from kbroker.console.answers import Move, Reassignments, TopicPartitionName
 from kbroker.console.operation import (
     FLAG,
     INTEGER,
@@ -24,11 +24,11 @@ from kbroker.console.operation import (
 )
 from kbroker.console.problems import BadRequest
 
-TOPIC = Parameter("topic", TEXT, "Its name.", required=True, length_max=249)
+TOPIC = Parameter("topic", TEXT, "Its name.", required=True, length_min=1, length_max=249)
 PARTITION = Parameter("partition", INTEGER, "Its number.", required=True, high=(1 << 31) - 1)
 
 
-def _list(asked: Asked) -> dict[str, Any]:
+def _list(asked: Asked) -> Reassignments:
     values = asked.values
     found = sorted(
         (key, row)
@@ -73,7 +73,7 @@ def _sizes(
     return found
 
 
-def _begin(asked: Asked) -> dict[str, Any]:
+def _begin(asked: Asked) -> Move:
     values = asked.values
     topic, number, replicas = values["topic"], values["partition"], values["replicas"]
     (state,) = describe_topics(asked.cluster, [topic])
@@ -99,7 +99,7 @@ def _begin(asked: Asked) -> dict[str, Any]:
     }
 
 
-def _cancel(asked: Asked) -> dict[str, Any]:
+def _cancel(asked: Asked) -> TopicPartitionName:
     key = asked.values["topic"], asked.values["partition"]
     _alter(asked.cluster, key, None)
     return {"topic": key[0], "partition": key[1]}
@@ -117,16 +117,19 @@ OPERATIONS = (
         "/reassignments",
         "Partitions that move to other brokers",
         _list,
+        Reassignments,
         (
             Parameter("search", TEXT, "Only topics whose name contains this.", "", length_max=249),
             *paging(100, 200),
         ),
+        needs="DESCRIBE on the cluster",
     ),
     Operation(
         "POST",
         "/reassignments",
         "Move a partition to other brokers",
         _begin,
+        Move,
         body=(
             TOPIC,
             PARTITION,
@@ -135,12 +138,15 @@ OPERATIONS = (
             ),
             Parameter("dry_run", FLAG, "Only check, and say what would move.", True),
         ),
+        needs="ALTER on the cluster",
     ),
     Operation(
         "POST",
         "/reassignments/cancel",
         "Cancel the move of a partition",
         _cancel,
+        TopicPartitionName,
         body=(TOPIC, PARTITION),
+        needs="ALTER on the cluster",
     ),
 )

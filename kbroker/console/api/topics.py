@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import Any
 
 from kbroker.client.admin.configs import TOPIC, alter_configs, describe_configs
+from kbroker.client.admin.rights import Rights, rights_on_topic, sees_all_topics
 from kbroker.client.admin.topics import (
     BROKER_DEFAULT,
     NewTopic,
@@ -26,6 +26,18 @@ from kbroker.client.batches.offsets import (
 )
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import ClientError, RejectedError
+from kbroker.console.answers import (
+    ChangedSettings,
+    CreatedTopicRow,
+    Deleted,
+    Growth,
+    PartitionRow,
+    PartitionsAdded,
+    TopicDescription,
+    TopicRow,
+    Topics,
+    TopicSettings,
+)
 from kbroker.console.operation import (
     FLAG,
     INTEGER,
@@ -42,7 +54,7 @@ from kbroker.console.operation import (
 FIGURES_MAX = 2000
 # The time that figures may take, of brokers that do not answer: the rest is shown without them.
 FIGURES_S = 2.0
-_GROWTH = (("records_last_hour", 3600), ("records_last_day", 86_400))
+HOUR_S, DAY_S = 3600, 86_400
 
 DRY_RUN = Parameter("dry_run", FLAG, "Only check whether it could be done.", False)
 SEARCH = Parameter("search", TEXT, "Only those whose name contains this.", "", length_max=249)
@@ -96,7 +108,7 @@ class Figures:
         return sum(self.sizes[key] for key in keys)
 
 
-def _list(asked: Asked) -> dict[str, Any]:
+def _list(asked: Asked) -> Topics:
     values = asked.values
     found = find_topics(
         asked.cluster,
@@ -105,10 +117,16 @@ def _list(asked: Asked) -> dict[str, Any]:
     page, after = page_of(found, values, lambda topic: topic.name)
     figures = Figures(asked.cluster, page)
     rows = [_row(topic, figures) for topic in page]
-    return {"total": len(found), "topics": rows, "next_cursor": after}
+    asks = not found and not values["search"]
+    return {
+        "total": len(found),
+        "topics": rows,
+        "sees_all": sees_all_topics(asked.cluster) if asks else None,
+        "next_cursor": after,
+    }
 
 
-def _row(topic: TopicState, figures: Figures) -> dict[str, Any]:
+def _row(topic: TopicState, figures: Figures) -> TopicRow:
     return {
         "name": topic.name,
         "internal": topic.internal,
@@ -121,12 +139,12 @@ def _row(topic: TopicState, figures: Figures) -> dict[str, Any]:
     }
 
 
-def _describe(asked: Asked) -> dict[str, Any]:
+def _describe(asked: Asked) -> TopicDescription:
     values = asked.values
     (topic,) = describe_topics(asked.cluster, [values["topic"]])
     page, after = page_of(topic.partitions, values, lambda row: str(row.partition))
     figures = Figures(asked.cluster, [topic])
-    rows = []
+    rows: list[PartitionRow] = []
     for row in page:
         key = (topic.name, row.partition)
         rows.append(
@@ -146,26 +164,34 @@ def _describe(asked: Asked) -> dict[str, Any]:
         **_row(topic, figures),
         "id": id_text,
         "growth": _growth(topic, figures),
+        "rights": _rights(asked.cluster, topic.name),
         "rows": rows,
         "next_cursor": after,
     }
 
 
-def _growth(topic: TopicState, figures: Figures) -> dict[str, int | None]:
+def _rights(cluster: Cluster, topic: str) -> Rights:
+    try:
+        return rights_on_topic(cluster, topic)
+    except ClientError:
+        return None
+
+
+def _growth(topic: TopicState, figures: Figures) -> Growth:
     """Records of the last hour and day, by their timestamps."""
     now_ms = int(time.time() * 1000)
     keys = [(topic.name, row.partition) for row in topic.partitions]
-    grown: dict[str, int | None] = {}
-    for name, seconds in _GROWTH:
+
+    def since(seconds: int) -> int | None:
         firsts = figures.at(now_ms - seconds * 1000)
-        if all(key in firsts and key in figures.ends for key in keys):
-            grown[name] = sum(figures.ends[key] - firsts[key] for key in keys if 0 <= firsts[key])
-        else:
-            grown[name] = None
-    return grown
+        if not all(key in firsts and key in figures.ends for key in keys):
+            return None
+        return sum(figures.ends[key] - firsts[key] for key in keys if 0 <= firsts[key])
+
+    return {"records_last_hour": since(HOUR_S), "records_last_day": since(DAY_S)}
 
 
-def _settings(asked: Asked) -> dict[str, Any]:
+def _settings(asked: Asked) -> TopicSettings:
     name = asked.values["topic"]
     found = describe_configs(asked.cluster, TOPIC, [name], documentation=True)[name]
     if isinstance(found, RejectedError):
@@ -185,7 +211,7 @@ def _settings(asked: Asked) -> dict[str, Any]:
     }
 
 
-def _alter_settings(asked: Asked) -> dict[str, Any]:
+def _alter_settings(asked: Asked) -> ChangedSettings:
     values = asked.values
     alter_configs(
         asked.cluster,
@@ -197,7 +223,7 @@ def _alter_settings(asked: Asked) -> dict[str, Any]:
     return {"settings": values["settings"], "dry_run": values["dry_run"]}
 
 
-def _create(asked: Asked) -> dict[str, Any]:
+def _create(asked: Asked) -> CreatedTopicRow:
     values = asked.values
     name = values["name"]
     settings = {key: text for key, text in (values["settings"] or {}).items() if text is not None}
@@ -210,10 +236,15 @@ def _create(asked: Asked) -> dict[str, Any]:
     made = create_topics(asked.cluster, [wanted], validate_only=values["dry_run"])[name]
     if isinstance(made, RejectedError):
         raise made
-    return {**made._asdict(), "dry_run": values["dry_run"]}
+    return {
+        "name": made.name,
+        "partitions": made.partitions,
+        "replication_factor": made.replication_factor,
+        "dry_run": values["dry_run"],
+    }
 
 
-def _delete(asked: Asked) -> dict[str, Any]:
+def _delete(asked: Asked) -> Deleted:
     name = asked.values["topic"]
     error = delete_topics(asked.cluster, [name])[name]
     if error is not None:
@@ -221,7 +252,7 @@ def _delete(asked: Asked) -> dict[str, Any]:
     return {"deleted": name}
 
 
-def _add_partitions(asked: Asked) -> dict[str, Any]:
+def _add_partitions(asked: Asked) -> PartitionsAdded:
     values = asked.values
     name, count = values["topic"], values["count"]
     error = add_partitions(asked.cluster, {name: count}, validate_only=values["dry_run"])[name]
@@ -238,6 +269,7 @@ OPERATIONS = (
         "/topics",
         "Topics, sorted by name, with their size",
         _list,
+        Topics,
         (
             SEARCH,
             Parameter("internal", FLAG, "Internal topics, too.", False),
@@ -249,8 +281,9 @@ OPERATIONS = (
         "/topics",
         "Create a topic",
         _create,
+        CreatedTopicRow,
         body=(
-            Parameter("name", TEXT, "Its name.", required=True, length_max=249),
+            Parameter("name", TEXT, "Its name.", required=True, length_min=1, length_max=249),
             Parameter(
                 "partitions", INTEGER, "How many; num.partitions if left out.", low=1, high=100_000
             ),
@@ -264,20 +297,31 @@ OPERATIONS = (
             Parameter("settings", SETTINGS, "Settings of the topic."),
             DRY_RUN,
         ),
+        needs="CREATE on the topic or the cluster",
     ),
     Operation(
         "GET",
         "/topics/{topic}",
         "A topic with its partitions, offsets, sizes and growth",
         _describe,
+        TopicDescription,
         paging(),
+        needs="DESCRIBE on the topic",
     ),
-    Operation("DELETE", "/topics/{topic}", "Delete a topic with its records", _delete),
+    Operation(
+        "DELETE",
+        "/topics/{topic}",
+        "Delete a topic with its records",
+        _delete,
+        Deleted,
+        needs="DELETE on the topic",
+    ),
     Operation(
         "POST",
         "/topics/{topic}/partitions",
         "Add partitions; keys may be in other ones afterwards",
         _add_partitions,
+        PartitionsAdded,
         body=(
             Parameter(
                 "count",
@@ -289,13 +333,23 @@ OPERATIONS = (
             ),
             DRY_RUN,
         ),
+        needs="ALTER on the topic",
     ),
-    Operation("GET", "/topics/{topic}/settings", "The settings of a topic", _settings),
+    Operation(
+        "GET",
+        "/topics/{topic}/settings",
+        "The settings of a topic",
+        _settings,
+        TopicSettings,
+        needs="DESCRIBE_CONFIGS on the topic",
+    ),
     Operation(
         "POST",
         "/topics/{topic}/settings",
         "Change settings of a topic, all or none",
         _alter_settings,
+        ChangedSettings,
         body=(_OF_TOPIC, DRY_RUN),
+        needs="ALTER_CONFIGS on the topic",
     ),
 )

@@ -3,6 +3,7 @@
 import { get, part, post, remove } from "./api.js";
 import { add, h, raw } from "./dom.js";
 import { counted, number } from "./format.js";
+import { needCluster, session } from "./session.js";
 import { ask, badge, choice, field, notice, pager, table } from "./widgets.js";
 
 const LIMIT = 100;
@@ -30,7 +31,7 @@ export async function draw(root, at) {
     if (error.name === "AbortError" || !error.status || error.status === 503) throw error;
     add(root, [
       notice("warn", error.code === "SECURITY_DISABLED" ? "This broker has no authorizer: everybody may do everything. Set authorizer.class.name to have ACLs." : error.message),
-      error.status === 401 || error.status === 403 ? h("a", { class: "button", href: "/login" }, "Log in") : null,
+      session.takes_passwords && error.code !== "SECURITY_DISABLED" ? h("a", { class: "button", href: "/login" }, "Log in") : null,
     ]);
   }
   return 0;
@@ -43,7 +44,7 @@ async function acls(root, at) {
   const box = h("input", { type: "search", placeholder: "Search in all fields", "aria-label": "Search ACLs", value: search });
   box.addEventListener("change", () => at.setQuery({ search: box.value, skip: null }));
   add(root, [
-    h("div", { class: "head" }, h("span", { class: "muted" }, counted(found.total, "ACL")), h("span", { class: "grow" }), box, h("button", { type: "button", class: "primary change", onclick: () => create(at) }, "Create an ACL")),
+    h("div", { class: "head" }, h("span", { class: "muted" }, counted(found.total, "ACL")), h("span", { class: "grow" }), box, needCluster(h("button", { type: "button", class: "primary change", onclick: () => create(at) }, "Create an ACL"), "ALTER")),
     h(
       "section",
       { class: "card" },
@@ -54,7 +55,7 @@ async function acls(root, at) {
           { title: "Operation", cell: (row) => row.operation.toLowerCase().replaceAll("_", " ") },
           { title: "Resource", name: true, cell: (row) => [row.resource_type.toLowerCase().replaceAll("_", " "), " ", raw(row.name), row.pattern === "PREFIXED" ? h("span", { class: "muted" }, " and what begins so") : null] },
           { title: "Host", cell: (row) => raw(row.host) },
-          { title: "", cell: (row) => h("button", { type: "button", class: "danger change", onclick: () => drop(at, row) }, "Delete") },
+          { title: "", cell: (row) => needCluster(h("button", { type: "button", class: "danger change", onclick: () => drop(at, row) }, "Delete"), "ALTER") },
         ],
         found.acls,
         "There are no ACLs.",
@@ -116,7 +117,7 @@ function drop(at, row) {
 async function users(root, at) {
   const found = await get("/users", {}, at.signal);
   add(root, [
-    h("div", { class: "head" }, h("span", { class: "muted" }, `${number(found.users.length)} with SCRAM credentials`), h("span", { class: "grow" }), h("button", { type: "button", class: "primary change", onclick: () => password(at, "") }, "Add a user")),
+    h("div", { class: "head" }, h("span", { class: "muted" }, `${number(found.users.length)} with SCRAM credentials`), h("span", { class: "grow" }), needCluster(h("button", { type: "button", class: "primary change", onclick: () => password(at, "") }, "Add a user"), "ALTER")),
     h(
       "section",
       { class: "card" },
@@ -127,9 +128,9 @@ async function users(root, at) {
           {
             title: "",
             cell: (row) => [
-              h("button", { type: "button", class: "change", onclick: () => password(at, row.user) }, "New password"),
+              needCluster(h("button", { type: "button", class: "change", onclick: () => password(at, row.user) }, "New password"), "ALTER"),
               " ",
-              h("button", { type: "button", class: "danger change", onclick: () => dropUser(at, row.user) }, "Delete"),
+              needCluster(h("button", { type: "button", class: "danger change", onclick: () => dropUser(at, row.user) }, "Delete"), "ALTER"),
             ],
           },
         ],

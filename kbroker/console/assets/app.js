@@ -3,6 +3,7 @@
 
 import { Failed } from "./api.js";
 import { fill, h } from "./dom.js";
+import { introduce, session } from "./session.js";
 import { notice } from "./widgets.js";
 
 const PAGES = [
@@ -46,8 +47,14 @@ function place() {
   return { page, name, query: new URLSearchParams(query || "") };
 }
 
-// Another value of the query, without a new entry in the history unless asked for.
-export function setQuery(changes, push = false) {
+// Another value of the query, without a new entry in the history.
+export function setQuery(changes) {
+  keepQuery(changes);
+  show(false);
+}
+
+// The same, of a page that shows it already. Returns the query.
+function keepQuery(changes) {
   const at = place();
   for (const [name, value] of Object.entries(changes)) {
     if (value === null || value === "") at.query.delete(name);
@@ -55,13 +62,8 @@ export function setQuery(changes, push = false) {
   }
   const name = at.name === null ? "" : "/" + encodeURIComponent(at.name);
   const query = at.query.toString();
-  const hash = `#/${at.page}${name}${query ? "?" + query : ""}`;
-  if (push) {
-    location.hash = hash;
-  } else {
-    history.replaceState(null, "", hash);
-    show(false);
-  }
+  history.replaceState(null, "", `#/${at.page}${name}${query ? "?" + query : ""}`);
+  return at.query;
 }
 
 async function show(arrived = true) {
@@ -88,7 +90,7 @@ async function show(arrived = true) {
   }
   const signal = leaving.signal;
   const module = await import("./" + file);
-  if (!signal.aborted) await draw(module, { name, query, signal, setQuery, again });
+  if (!signal.aborted) await draw(module, { name, query, signal, setQuery, keepQuery, again });
 }
 
 async function draw(module, at) {
@@ -142,7 +144,7 @@ function failed(error) {
   } else fill(alert, text, drawn ? ` What this page shows is as of ${drawn.toLocaleTimeString()}.` : null);
   alert.hidden = false;
   if (main.querySelector(".card, table") === null) {
-    const login = error.status === 401 || error.status === 403;
+    const login = error.status === 401 || (error.status === 403 && session.takes_passwords);
     fill(main, notice("bad", text), login ? h("a", { class: "button", href: "/login" }, "Log in") : null);
   }
 }
@@ -184,6 +186,7 @@ function help() {
       { class: "pairs" },
       PAGES.map(([, title, key]) => row(["g", key], title)),
       row(["/"], "Search"),
+      row(["↑", "↓"], "Next record; Enter opens it"),
       row(["r"], "Refresh"),
       row(["d"], "Light or dark"),
       row(["?"], "This list"),
@@ -226,4 +229,4 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 });
 addEventListener("keydown", keys);
 addEventListener("hashchange", () => show());
-show();
+introduce(document.getElementById("user")).then(() => show());

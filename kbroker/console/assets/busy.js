@@ -25,7 +25,7 @@ const told = (points) => points.filter((value) => value !== null);
 // at.query has the span. Curves are drawn into a node that is there at once.
 export function busy(at) {
   const span = at.query.get("span") === "day" ? "day" : "hour";
-  const place = h("div", { class: "tiles" }, SHOWN.map(([, label]) => tile(label, "…", [])));
+  const place = h("div", { class: "tiles busy" }, SHOWN.map(([, label]) => tile(label, "…", [])));
   get("/history", { span }, at.signal)
     .then((found) => fill(place, SHOWN.map(([what, label, shown]) => one(found, what, label, shown))))
     .catch(() => {}); // the page is left, or says itself what is wrong

@@ -4,6 +4,7 @@ import { get, part, post, remove } from "./api.js";
 import { add, chart, fill, h, raw } from "./dom.js";
 import { counted, duration, number, time } from "./format.js";
 import { stateBadge } from "./groups.js";
+import { need } from "./session.js";
 import { ask, card, choice, field, notice, table, tile } from "./widgets.js";
 
 // BOUND: points of the page's own part of the curve, one each time that it refreshes.
@@ -33,7 +34,7 @@ export async function draw(root, at) {
       stateBadge(found.state),
       h("span", { class: "grow" }),
       h("button", { type: "button", id: "reset", onclick: () => reset(at, found) }, "Reset offsets"),
-      h("button", { type: "button", class: "danger change", disabled: busy, title: busy ? "Stop its members first" : null, onclick: () => drop(found) }, "Delete"),
+      need(h("button", { type: "button", class: "danger change", disabled: busy, title: busy ? "Stop its members first" : null, onclick: () => drop(found) }, "Delete"), found.rights, "DELETE", `group ${found.group}`),
     ),
     h(
       "div",

@@ -3,6 +3,7 @@
 import { get } from "./api.js";
 import { add, h, raw } from "./dom.js";
 import { counted, number } from "./format.js";
+import { emptiness } from "./session.js";
 import { badge, pager, table } from "./widgets.js";
 
 const LIMIT = 50;
@@ -31,7 +32,7 @@ export async function draw(root, at) {
           { title: "Lag (records)", number: true, cell: (row) => number(row.lag) },
         ],
         found.groups,
-        search ? "No group has such an id." : "There are no groups yet.",
+        search ? "No group has such an id." : emptiness(found, "There are no groups yet.", "DESCRIBE on groups or on the cluster"),
         "Groups",
       ),
     ),

@@ -1,15 +1,19 @@
-// The records of a topic: browse by offset and time, search, follow, write.
+// The records of a topic: browse by offset and time, search, follow, choose, write.
 
 import { get, part, post } from "./api.js";
-import { add, fill, h, raw, visible } from "./dom.js";
-import { bytes, counted, number, time } from "./format.js";
-import { shownAs, VIEWS } from "./payload.js";
+import { fill, h } from "./dom.js";
+import { counted, number } from "./format.js";
+import { VIEWS } from "./payload.js";
+import { recordRow } from "./record_rows.js";
+import { exportRecords, replay } from "./replay.js";
+import { need } from "./session.js";
 import { ask, check, choice, field, notice } from "./widgets.js";
 
 const LIMIT = 50;
 // BOUND: rows that stay on the page while it follows a topic.
 const ROWS_MAX = 500;
 const FOLLOW_MS = 1000;
+const TYPING_MS = 300;
 const ORIGINS = [
   ["latest", "Newest"],
   ["earliest", "Oldest"],
@@ -23,58 +27,93 @@ const PLACES = [
   ["headers", "in headers"],
 ];
 
+// What the parts of this page share. next: offsets to read on from, of partitions. records: those
+// that are shown, by row. chosen: rows.
+class View {
+  constructor(at, topic) {
+    this.at = at;
+    this.topic = topic;
+    this.as = at.query.get("as") || "auto";
+    this.query = queryOf(at.query);
+    this.next = null;
+    this.partitions = null;
+    this.ends = null;
+    this.following = false;
+    this.records = new Map();
+    this.chosen = new Set();
+    this.reading = new AbortController();
+    at.signal.addEventListener("abort", () => this.reading.abort());
+    this.rows = h("tbody", { role: "rowgroup" });
+    this.status = h("div", { class: "bar", role: "status" });
+    this.tools = h("div", { class: "bar tools-of-records" });
+  }
+
+  // What is shown, oldest first.
+  shown() {
+    return [...this.rows.querySelectorAll("tr[data-record]")].reverse().map((row) => this.records.get(row));
+  }
+
+  clear() {
+    this.reading.abort();
+    this.reading = new AbortController();
+    this.rows.replaceChildren();
+    this.records.clear();
+    this.chosen.clear();
+    this.next = null;
+  }
+}
+
 export async function messages(root, at, topic) {
-  const view = { as: at.query.get("as") || "auto" };
-  const rows = h("tbody");
-  const status = h("div", { class: "bar", role: "status" });
-  const state = { query: queryOf(at), next: null, partitions: null, following: false, signal: at.signal };
+  const view = new View(at, topic);
+  const titles = [["", "change"], ["Partition", "number"], ["Offset", "number"], ["Time", "number"], ["Key", null], ["Value", null]];
+  const head = titles.map(([title, kind]) => h("th", { class: kind, scope: "col", role: "columnheader" }, title || h("span", { class: "aside" }, "Chosen")));
   root.append(
-    form(at, topic, state, view, rows, status),
+    form(view),
+    view.tools,
     h(
       "section",
       { class: "card" },
       h(
         "div",
         { class: "scroll", tabindex: 0, role: "region", "aria-label": "Records" },
-        h(
-          "table",
-          { class: "records" },
-          h(
-            "thead",
-            null,
-            h(
-              "tr",
-              null,
-              ["Partition", "Offset"].map((title) => h("th", { class: "number", scope: "col" }, title)),
-              ["Time", "Key", "Value"].map((title) => h("th", { scope: "col" }, title)),
-            ),
-          ),
-          rows,
-        ),
+        h("table", { class: "records", role: "table" }, h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, head)), view.rows),
       ),
     ),
-    status,
+    view.status,
   );
-  await read(at, state, view, rows, status);
+  view.rows.addEventListener("keydown", move);
+  tools(view);
+  await read(view);
   return 0;
 }
 
-function queryOf(at) {
-  const from = at.query.get("from") || "latest";
-  const when = at.query.get("at");
+// Up and down lead from record to record.
+function move(event) {
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (!step || !event.target.matches("tr[data-record] button, tr[data-record] input")) return;
+  const rows = [...event.currentTarget.querySelectorAll("tr[data-record]")];
+  const next = rows[rows.indexOf(event.target.closest("tr")) + step];
+  if (!next) return;
+  next.querySelector("button").focus();
+  event.preventDefault();
+}
+
+function queryOf(given) {
+  const from = given.get("from") || "latest";
+  const when = given.get("at");
   const query = { from, limit: LIMIT };
   if (from === "offset") query.offset = when || 0;
   if (from === "time") query.time = when ? new Date(when).getTime() : Date.now() - 3600000;
   for (const name of ["partitions", "search", "in"]) {
-    if (at.query.get(name)) query[name] = at.query.get(name);
+    if (given.get(name)) query[name] = given.get(name);
   }
   if (query.search) query.scan = 200000;
-  if (at.query.get("committed")) query.read_committed = true;
+  if (given.get("committed")) query.read_committed = true;
   return query;
 }
 
-function form(at, topic, state, view, rows, status) {
-  const value = (name) => at.query.get(name) || "";
+function form(view) {
+  const value = (name) => view.at.query.get(name) || "";
   const from = choice(ORIGINS, value("from") || "latest", { name: "from" });
   const when = h("input", { class: "short", name: "at", value: value("at") });
   const adapt = () => {
@@ -86,20 +125,49 @@ function form(at, topic, state, view, rows, status) {
   };
   const partition = h("input", { class: "short", name: "partitions", placeholder: "all", value: value("partitions"), inputmode: "numeric" });
   const search = h("input", { type: "search", name: "search", placeholder: "Search", value: value("search") });
-  const place = choice(PLACES, value("in") || "any", { name: "in", "aria-label": "Where" });
+  const place = choice(PLACES, value("in") || "any", { name: "in" });
   const committed = h("input", { type: "checkbox", checked: Boolean(value("committed")) });
   const as = choice(VIEWS, view.as, { name: "as" });
   as.addEventListener("change", () => {
     view.as = as.value;
-    for (const row of rows.querySelectorAll("tr[data-record]")) row.dispatchEvent(new Event("reshow"));
+    for (const row of view.rows.querySelectorAll("tr[data-record]")) row.dispatchEvent(new Event("reshow"));
   });
   const follow = h("button", { type: "button", id: "follow", "aria-pressed": "false" }, "Follow");
+  const show = (following) => {
+    view.following = following;
+    follow.setAttribute("aria-pressed", String(following));
+    follow.textContent = following ? "Stop" : "Follow";
+  };
   follow.addEventListener("click", () => {
-    state.following = !state.following;
-    follow.setAttribute("aria-pressed", String(state.following));
-    follow.textContent = state.following ? "Stop" : "Follow";
-    if (state.following) tail(at, state, view, rows, status);
+    show(!view.following);
+    if (view.following) tail(view);
   });
+  const again = async () => {
+    show(false);
+    const shown = from.value === "time" || from.value === "offset";
+    view.query = queryOf(
+      view.at.keepQuery({
+        tab: "messages",
+        from: from.value,
+        at: shown ? when.value : null,
+        partitions: partition.value.replace(/\s/g, ""),
+        search: search.value,
+        in: search.value ? place.value : null,
+        committed: committed.checked ? "1" : null,
+        as: view.as === "auto" ? null : view.as,
+      }),
+    );
+    view.clear();
+    tools(view);
+    fill(view.status, h("span", { class: "muted" }, search.value ? "Searching…" : "Reading…"));
+    await read(view);
+  };
+  let typed = null;
+  search.addEventListener("input", () => {
+    clearTimeout(typed);
+    typed = setTimeout(again, TYPING_MS);
+  });
+  const produced = need(h("button", { type: "button", class: "change", id: "produce", onclick: () => produce(view) }, "Write a record"), view.topic.rights, "WRITE", `topic ${view.topic.name}`);
   const whole = h(
     "form",
     { class: "form card" },
@@ -112,186 +180,130 @@ function form(at, topic, state, view, rows, status) {
     check("committed only", committed),
     h("button", { type: "submit", class: "primary" }, "Read"),
     follow,
-    h("button", { type: "button", class: "change", id: "produce", onclick: () => produce(at, topic) }, "Write a record"),
+    produced,
   );
   whole.addEventListener("submit", (event) => {
     event.preventDefault();
-    state.following = false;
-    const shown = from.value === "time" || from.value === "offset";
-    at.setQuery({
-      tab: "messages",
-      from: from.value,
-      at: shown ? when.value : null,
-      partitions: partition.value.replace(/\s/g, ""),
-      search: search.value,
-      in: search.value ? place.value : null,
-      committed: committed.checked ? "1" : null,
-      as: view.as === "auto" ? null : view.as,
-    });
+    clearTimeout(typed);
+    again();
   });
   from.addEventListener("change", adapt);
   adapt();
   return whole;
 }
 
-async function read(at, state, view, rows, status) {
-  let found;
+function tools(view) {
+  const chosen = view.chosen.size;
+  fill(
+    view.tools,
+    h("button", { type: "button", id: "export", disabled: view.records.size === 0, onclick: () => exportRecords(view) }, "Export as JSON lines"),
+    h(
+      "button",
+      { type: "button", class: "change", id: "replay", disabled: chosen === 0, onclick: () => replay(view) },
+      chosen ? `Replay ${counted(chosen, "record")}` : "Replay chosen records",
+    ),
+    chosen ? h("button", { type: "button", class: "quiet change", onclick: () => choose(view, []) }, "Choose none") : null,
+    chosen < view.records.size ? h("button", { type: "button", class: "quiet change", onclick: () => choose(view, view.records.keys()) }, "Choose all") : null,
+  );
+}
+
+function choose(view, rows) {
+  view.chosen = new Set(rows);
+  for (const row of view.records.keys()) row.querySelector("input").checked = view.chosen.has(row);
+  tools(view);
+}
+
+async function read(view) {
+  const signal = view.reading.signal;
   try {
-    found = await get(`/topics/${part(at.name)}/messages`, state.query, at.signal);
+    const found = await get(`/topics/${part(view.topic.name)}/messages`, view.query, signal);
+    if (signal.aborted) return;
+    take(view, found);
+    report(view, found);
   } catch (error) {
-    if (error.name === "AbortError") throw error;
-    fill(status, notice("bad", error.message));
-    return;
+    if (error.name === "AbortError") {
+      if (view.at.signal.aborted) throw error;
+      return;
+    }
+    fill(view.status, notice("bad", error.message));
   }
-  take(at, state, view, rows, found);
-  report(at, state, view, rows, status, found);
 }
 
-function take(at, state, view, rows, found) {
-  state.next = found.next;
-  state.partitions = found.partitions.map((row) => row.partition);
+function take(view, found) {
+  view.next = found.next;
+  view.ends = found.partitions.map((row) => (view.query.read_committed ? row.stable : row.end));
+  view.partitions = found.partitions.map((row) => row.partition);
   // The newest record is the first row.
-  for (const record of found.records) rows.prepend(row(at, record, view));
-  while (rows.childElementCount > ROWS_MAX) rows.lastElementChild.remove();
+  for (const record of found.records) {
+    const row = recordRow(view, record, () => tools(view));
+    view.records.set(row, record);
+    view.rows.prepend(row);
+  }
+  while (view.rows.childElementCount > ROWS_MAX) {
+    const row = view.rows.lastElementChild;
+    view.records.delete(row);
+    view.chosen.delete(row);
+    row.remove();
+  }
+  tools(view);
 }
 
-function report(at, state, view, rows, status, found) {
-  const shown = rows.querySelectorAll("tr[data-record]").length;
-  const text = [`${counted(shown, "record")} shown, newest first`];
-  if (state.query.search) text.push(`; ${counted(found.scanned, "record")} searched`);
+function report(view, found) {
+  const text = [`${counted(view.records.size, "record")} shown, newest first`];
+  if (view.query.search) text.push(`; ${counted(found.scanned, "record")} searched`);
   const more = found.complete
     ? null
-    : h("button", { type: "button", onclick: () => onwards(at, state, view, rows, status) }, state.query.search ? "Search on" : "Read on");
+    : h("button", { type: "button", onclick: () => onwards(view) }, view.query.search ? "Search on" : "Read on");
   const left = found.partitions.every((row) => row.start === row.end);
   fill(
-    status,
+    view.status,
     h("span", { class: "muted" }, left ? "There are no records." : text),
     found.complete ? h("span", { class: "muted" }, left ? "" : "Read to the end.") : null,
     more,
   );
 }
 
-async function onwards(at, state, view, rows, status) {
-  state.query = { ...state.query, positions: state.next.join(","), partitions: state.partitions.join(",") };
-  await read(at, state, view, rows, status);
+async function onwards(view) {
+  view.query = { ...view.query, positions: view.next.join(","), partitions: view.partitions.join(",") };
+  await read(view);
 }
 
-async function tail(at, state, view, rows, status) {
-  // From the end of what is shown: nothing is left out.
-  while (state.following && !at.signal.aborted) {
+// From the end of what is shown on: nothing is left out, unless somebody skips it.
+async function tail(view) {
+  const signal = view.reading.signal;
+  while (view.following && !signal.aborted) {
     try {
-      const query = { ...state.query, limit: 200, positions: state.next.join(","), partitions: state.partitions.join(",") };
-      const found = await get(`/topics/${part(at.name)}/messages`, query, at.signal);
-      take(at, state, view, rows, found);
-      fill(status, h("span", { class: "good" }, `Following, ${counted(rows.querySelectorAll("tr[data-record]").length, "record")} shown`));
+      if (view.next === null) await read(view);
+      const query = { ...view.query, limit: 200, positions: view.next.join(","), partitions: view.partitions.join(",") };
+      const found = await get(`/topics/${part(view.topic.name)}/messages`, query, signal);
+      if (!view.following || signal.aborted) return;
+      take(view, found);
+      behind(view);
       if (!found.complete) continue;
     } catch (error) {
       if (error.name === "AbortError") return;
-      fill(status, notice("bad", error.message));
+      fill(view.status, notice("bad", error.message));
     }
     await new Promise((done) => setTimeout(done, FOLLOW_MS));
   }
 }
 
-function row(at, record, view) {
-  const open = h("button", { type: "button", class: "quiet", "aria-expanded": "false", "aria-label": `Offset ${record.offset}` }, number(record.offset));
-  const key = h("td", { class: "wide" });
-  const value = h("td", { class: "wide" });
-  const node = h(
-    "tr",
-    { "data-record": `${record.partition}-${record.offset}` },
-    h("td", { class: "number" }, record.partition),
-    h("td", { class: "number" }, open),
-    h("td", { class: "number" }, time(record.timestamp)),
-    key,
-    value,
+function behind(view) {
+  const left = view.next.reduce((sum, at, n) => sum + Math.max(view.ends[n] - at, 0), 0);
+  fill(
+    view.status,
+    h("span", { class: left ? "warn" : "good" }, `Following, ${counted(view.records.size, "record")} shown, `, left ? `${counted(left, "record")} behind` : "up to now"),
+    left ? h("button", { type: "button", id: "skip", onclick: () => skip(view, left) }, "Skip to now") : null,
   );
-  const show = () => {
-    fill(key, short(record.key, view.as));
-    fill(value, short(record.value, view.as));
-  };
-  node.addEventListener("reshow", show);
-  open.addEventListener("click", () => toggle(at, node, open, record, view));
-  show();
-  return node;
 }
 
-function short(data, as) {
-  if (data === null) return h("i", { class: "muted" }, "null");
-  if (data.size === 0) return h("i", { class: "muted" }, "empty");
-  // A line of JSON, as it was written, takes less room than what it opens to.
-  const text = shownAs(data, as === "json" || (as === "auto" && data.text !== undefined) ? "text" : as);
-  const cut = text.length > 160 || data.cut;
-  return [raw(text.slice(0, 160), 160), cut ? h("span", { class: "muted" }, ` … ${bytes(data.size)}`) : null];
+function skip(view, left) {
+  view.next = [...view.ends];
+  view.rows.prepend(h("tr", { role: "row" }, h("td", { colspan: 6, role: "cell", class: "muted" }, `${counted(left, "record")} skipped`)));
 }
 
-function toggle(at, node, open, record, view) {
-  const next = node.nextElementSibling;
-  if (next && next.dataset.detail) {
-    next.remove();
-    node.classList.remove("open");
-    open.setAttribute("aria-expanded", "false");
-    return;
-  }
-  node.classList.add("open");
-  open.setAttribute("aria-expanded", "true");
-  const cell = h("div", { class: "detail" });
-  node.after(h("tr", { class: "open", "data-detail": "1" }, h("td", { colspan: 5 }, cell)));
-  detail(at, cell, record, view);
-}
-
-function detail(at, cell, record, view) {
-  const as = choice(VIEWS, view.as, { "aria-label": "Show as" });
-  const body = h("div");
-  let whole = record;
-  const draw = () =>
-    fill(
-      body,
-      payload("Key", whole.key, as.value),
-      payload("Value", whole.value, as.value),
-      whole.headers.length
-        ? [
-            h("h2", null, "Headers"),
-            h(
-              "dl",
-              { class: "pairs" },
-              whole.headers.map((each) => [
-                h("dt", null, raw(shownAs(each.name, "text"))),
-                h("dd", null, each.value === null ? h("i", { class: "muted" }, "null") : raw(shownAs(each.value, as.value === "hex" ? "hex" : "text"), 2000)),
-              ]),
-            ),
-          ]
-        : h("p", { class: "muted" }, "No headers."),
-    );
-  as.addEventListener("change", draw);
-  const cut = [record.key, record.value, ...record.headers.map((each) => each.value)].some((each) => each && each.cut);
-  const load = h("button", { type: "button" }, "Load the whole record");
-  load.addEventListener("click", async () => {
-    load.disabled = true;
-    try {
-      whole = await get(`/topics/${part(at.name)}/message`, { partition: record.partition, offset: record.offset }, at.signal);
-      load.remove();
-      draw();
-    } catch (error) {
-      if (error.name === "AbortError") return;
-      load.disabled = false;
-      add(body, [notice("bad", error.message)]);
-    }
-  });
-  add(cell, [h("div", { class: "bar" }, h("label", null, "Show as ", as), cut ? load : null), body]);
-  draw();
-}
-
-function payload(title, data, as) {
-  if (data === null) return h("p", null, h("strong", null, title), " ", h("i", { class: "muted" }, "null"));
-  const size = data.cut ? `${bytes(data.size)}, the beginning` : bytes(data.size);
-  return [
-    h("p", null, h("strong", null, title), " ", h("span", { class: "muted" }, size)),
-    h("pre", { tabindex: 0 }, visible(shownAs(data, as))),
-  ];
-}
-
-function produce(at, topic) {
+function produce(view) {
+  const { topic, at } = view;
   const key = h("input", { name: "key" });
   const nullKey = h("input", { type: "checkbox", checked: true });
   key.addEventListener("input", () => (nullKey.checked = false));

@@ -4,6 +4,7 @@ import { get } from "./api.js";
 import { add, fill, h, raw } from "./dom.js";
 import { bytes, counted, number } from "./format.js";
 import { behind, busy, disks } from "./busy.js";
+import { emptiness } from "./session.js";
 import { badge, card, copyable, notice, table, tile } from "./widgets.js";
 
 // What the log directories had when they were last asked: a large answer, which the page does not
@@ -12,6 +13,7 @@ let known = null;
 
 export async function draw(root, at) {
   const found = await get("/overview", {}, at.signal);
+  const list = found.topics === 0 ? await get("/topics", { limit: 1 }, at.signal) : null;
   const size = h("span", null, known ? used(known) : "…");
   const place = h("div", null, known ? directories(known) : null);
   get("/log-dirs", {}, at.signal)
@@ -46,7 +48,8 @@ export async function draw(root, at) {
     found.missing.map((row) => notice("bad", h("strong", null, row.text), ": ", row.cost)),
     trouble("Partitions without a leader: nobody can read or write them", found.offline),
     trouble("Under-replicated partitions: some replicas are behind or gone", found.under_replicated),
-    found.topics === 0 ? beginning(found.listeners) : null,
+    list ? h("p", { class: "muted" }, emptiness(list, null, "DESCRIBE on topics")) : null,
+    list && list.sees_all !== false ? beginning(found.listeners) : null,
     busy(at),
     behind(at),
     disks(found.health.log_dirs),

@@ -17,8 +17,15 @@ export function bytesOf(data) {
   return found;
 }
 
+// What a schema registry makes of the data; null without one, or where bytes are wanted.
+export function decodedText(data, as) {
+  return data.decoded && data.decoded.text !== undefined && (as === "auto" || as === "json") ? data.decoded.text : null;
+}
+
 // data: as the API has it, not null. auto: JSON where it is some, text where it is UTF-8, else hex.
 export function shownAs(data, as) {
+  const decoded = decodedText(data, as);
+  if (decoded !== null) return data.decoded.cut ? decoded : pretty(decoded);
   if (as === "hex") return hex(bytesOf(data));
   if (data.text === undefined) {
     return as === "text" ? new TextDecoder().decode(bytesOf(data)) : hex(bytesOf(data));

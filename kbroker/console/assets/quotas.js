@@ -3,6 +3,7 @@
 import { get, post } from "./api.js";
 import { add, fill, h, raw } from "./dom.js";
 import { bytes, counted, duration, number } from "./format.js";
+import { needCluster } from "./session.js";
 import { ask, card, check, field, pager, table } from "./widgets.js";
 
 const LIMIT = 100;
@@ -31,7 +32,7 @@ export async function draw(root, at) {
     () => {}, // the page is left, or nobody tells
   );
   add(root, [
-    h("div", { class: "head" }, h("h1", null, "Quotas"), h("span", { class: "muted" }, counted(found.total, "quota")), h("span", { class: "grow" }), box, h("button", { type: "button", class: "primary change", id: "set", onclick: () => edit(at, null) }, "Set a quota")),
+    h("div", { class: "head" }, h("h1", null, "Quotas"), h("span", { class: "muted" }, counted(found.total, "quota")), h("span", { class: "grow" }), box, needCluster(h("button", { type: "button", class: "primary change", id: "set", onclick: () => edit(at, null) }, "Set a quota"), "ALTER_CONFIGS")),
     h(
       "section",
       { class: "card" },
@@ -39,7 +40,7 @@ export async function draw(root, at) {
         [
           { title: "Of", name: true, cell: (row) => whose(row.entity) },
           { title: "Quotas", wide: true, cell: (row) => values(row.quotas) },
-          { title: "", cell: (row) => h("button", { type: "button", class: "change", onclick: () => edit(at, row) }, "Change") },
+          { title: "", cell: (row) => needCluster(h("button", { type: "button", class: "change", onclick: () => edit(at, row) }, "Change"), "ALTER_CONFIGS") },
         ],
         found.quotas,
         search ? "No quota is of such a name." : "There are no quotas: clients may use what there is.",

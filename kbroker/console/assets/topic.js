@@ -4,6 +4,7 @@ import { get, part, post, remove } from "./api.js";
 import { h, raw } from "./dom.js";
 import { bytes, number } from "./format.js";
 import { messages } from "./messages.js";
+import { need } from "./session.js";
 import { ask, badge, check, field, pager, table, tile } from "./widgets.js";
 
 const LIMIT = 100;
@@ -18,6 +19,7 @@ export async function draw(root, at) {
   const base = "#/topics/" + part(at.name);
   const skip = Number(at.query.get("skip") || 0);
   const topic = await get("/topics/" + part(at.name), { skip: tab === "partitions" ? skip : 0, limit: LIMIT }, at.signal);
+  const may = (button, right) => need(button, topic.rights, right, `topic ${topic.name}`);
   root.append(
     h(
       "div",
@@ -27,8 +29,8 @@ export async function draw(root, at) {
       topic.offline ? badge(`${topic.offline} without a leader`, "bad") : null,
       topic.under_replicated ? badge(`${topic.under_replicated} under-replicated`, "warn") : null,
       h("span", { class: "grow" }),
-      h("button", { type: "button", class: "change", onclick: () => grow(at, topic) }, "Add partitions"),
-      h("button", { type: "button", class: "danger change", onclick: () => drop(topic) }, "Delete"),
+      may(h("button", { type: "button", class: "change", onclick: () => grow(at, topic) }, "Add partitions"), "ALTER"),
+      may(h("button", { type: "button", class: "danger change", onclick: () => drop(topic) }, "Delete"), "DELETE"),
     ),
     h(
       "nav",
@@ -36,7 +38,7 @@ export async function draw(root, at) {
       TABS.map(([key, title]) => h("a", { href: `${base}?tab=${key}`, "aria-current": key === tab ? "page" : null }, title)),
     ),
   );
-  if (tab === "settings") return settings(root, at);
+  if (tab === "settings") return settings(root, at, may);
   if (tab === "messages") return messages(root, at, topic);
   return partitions(root, at, topic, skip);
 }
@@ -76,7 +78,7 @@ function partitions(root, at, topic, skip) {
   return 5000;
 }
 
-async function settings(root, at) {
+async function settings(root, at, may) {
   const found = await get(`/topics/${part(at.name)}/settings`, {}, at.signal);
   const rows = [...found.settings].sort((a, b) => Number(b.own) - Number(a.own));
   root.append(
@@ -87,7 +89,7 @@ async function settings(root, at) {
         [
           { title: "Setting", name: true, cell: (row) => [h("code", null, row.name), row.own ? [" ", badge("set here", "good")] : null] },
           { title: "Value", wide: true, cell: (row) => (row.sensitive ? h("i", null, "secret") : raw(row.value === null ? "" : row.value)) },
-          { title: "", cell: (row) => (row.sensitive ? null : h("button", { type: "button", class: "change", "aria-label": "Change " + row.name, onclick: () => change(at, row) }, "Change")) },
+          { title: "", cell: (row) => (row.sensitive ? null : may(h("button", { type: "button", class: "change", "aria-label": "Change " + row.name, onclick: () => change(at, row) }, "Change"), "ALTER_CONFIGS")) },
           { title: "From", cell: (row) => h("span", { class: "muted" }, row.source.toLowerCase().replaceAll("_", " ")) },
           { title: "Meaning", wide: true, cell: (row) => h("span", { class: "muted" }, row.documentation) },
         ],

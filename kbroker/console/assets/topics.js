@@ -3,6 +3,7 @@
 import { get, part, post } from "./api.js";
 import { h } from "./dom.js";
 import { bytes, counted, number } from "./format.js";
+import { emptiness } from "./session.js";
 import { ask, badge, check, field, pager, table } from "./widgets.js";
 
 const LIMIT = 100;
@@ -40,7 +41,7 @@ export async function draw(root, at) {
           { title: "State", cell: state },
         ],
         found.topics,
-        search ? "No topic has such a name." : "There are no topics yet.",
+        search ? "No topic has such a name." : emptiness(found, "There are no topics yet.", "DESCRIBE on topics"),
         "Topics",
       ),
     ),

@@ -3,6 +3,7 @@
 import { get } from "./api.js";
 import { add, h, raw } from "./dom.js";
 import { counted, number } from "./format.js";
+import { emptiness } from "./session.js";
 import { badge, pager, table } from "./widgets.js";
 
 const LIMIT = 100;
@@ -33,7 +34,7 @@ export async function draw(root, at) {
           { title: "Coordinator", number: true, cell: (row) => row.coordinator },
         ],
         found.transactions,
-        search ? "No id is like that." : "No producer has used transactions yet.",
+        search ? "No id is like that." : emptiness(found, "No producer has used transactions yet.", "DESCRIBE on transactional ids"),
         "Transactions",
       ),
     ),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PATHS = (b"/", b"/login", b"/console", b"/console/", b"/api", b"/api/")
+PATHS = (b"/", b"/login", b"/logout", b"/console", b"/console/", b"/api", b"/api/")
 # Of SASL, the mechanisms that a user name and a password are enough for, the safest first.
 PASSWORD_MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 _TRUST = (
@@ -149,9 +149,17 @@ class ConsoleDoor:
             self._processes,
             own_names(self._config, self._listeners),
             self._config["console.read.only"],
+            self._registry(),
             self._lags,
             self._history.of,
         )
+
+    def _registry(self) -> dict[str, str] | None:
+        url = self._config["console.schema.registry.url"]
+        if not url:
+            return None
+        login = self._config["console.schema.registry.basic.auth.user.info"]
+        return {"url": url} | ({"basic.auth.user.info": str(login)} if login else {})
 
     def _door(self, listener: Listener) -> list[Door]:
         """The listener as the console may use it; none if it may not: it has no certificate of its

@@ -8,6 +8,8 @@ import urllib.error
 import urllib.request
 from typing import Any, NamedTuple
 
+from support.surfaces.answer_schemas import check_answer
+
 from kbroker.testing import Broker
 
 API = "/api/v1"
@@ -37,7 +39,9 @@ def call(
     login: tuple[str, str] | None = None,
     headers: dict[str, str] | None = None,
 ) -> Answer:
-    """A request below ``API``, or of a path that begins with two slashes. body: becomes JSON."""
+    """A request below ``API``, or of a path that begins with two slashes. body: becomes JSON. The
+    answer of an operation is checked against its schema.
+    """
     url = broker.metrics_url + (path[1:] if path.startswith("//") else API + path)
     given = dict(headers or {})
     data = None
@@ -47,6 +51,14 @@ def call(
     if login is not None:
         given["Authorization"] = "Basic " + base64.b64encode(":".join(login).encode()).decode()
     request = urllib.request.Request(url, data, given, method=method)
+    answer = _answer(request)
+    is_json = answer.headers.get("Content-Type", "").endswith("json")
+    if is_json and not path.startswith("//"):
+        check_answer(request.get_method(), path, answer.status, answer.json)
+    return answer
+
+
+def _answer(request: urllib.request.Request) -> Answer:
     try:
         with urllib.request.urlopen(request, timeout=60) as response:
             return Answer(response.status, response.headers, response.read())

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
-from support.kafka_monitoring import names
+from support.surfaces.kafka_monitoring import names
 
 from kbroker.exposition.absent_mbeans import ABSENT
 from kbroker.exposition.mbeans import Bean

@@ -1,0 +1,139 @@
+"""Keys and values decoded by the schemas of a registry, which may be slow, or lie."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+from support.surfaces.console_calls import got
+from support.surfaces.schema_registry import FakeRegistry, schema_registry
+
+from kbroker.client import KafkaProducer
+from kbroker.testing import Broker, wait_until
+
+pytestmark = pytest.mark.integration
+
+# A list that is as deep as its value has bytes: each level is a call in the C of a decoder.
+ENDLESS = {
+    "type": "record",
+    "name": "Node",
+    "fields": [{"name": "next", "type": ["null", "Node"]}],
+}
+
+
+@pytest.fixture
+def registry() -> Iterator[FakeRegistry]:
+    with schema_registry() as started:
+        started.schemas[1] = {"schema": '"string"'}
+        started.schemas[2] = {"schema": json.dumps({"type": "array", "items": "null"})}
+        started.schemas[3] = {"schema": json.dumps(ENDLESS)}
+        started.schemas[4] = {"schema": "{}", "schemaType": "JSON"}
+        yield started
+
+
+@pytest.fixture
+def broker(registry: FakeRegistry) -> Iterator[Broker]:
+    settings = {"console.schema.registry.url": registry.url}
+    with Broker(settings) as started:
+        got(started, "/topics", {"name": "schemas", "partitions": 1})
+        yield started
+
+
+def write(broker: Broker, *values: bytes) -> None:
+    with KafkaProducer(bootstrap_servers=broker.bootstrap) as producer:
+        for value in values:
+            producer.send("schemas", value)
+
+
+def named(schema: int, payload: bytes) -> bytes:
+    return b"\0" + schema.to_bytes(4, "big") + payload
+
+
+def values(broker: Broker) -> list[dict]:
+    found = got(broker, "/topics/schemas/messages?from=earliest")["records"]
+    return [row["value"] for row in found]
+
+
+def values_when_decoded(broker: Broker) -> list[dict]:
+    """A busy machine may start the decoder too late for the first page."""
+    wait_until(lambda: "text" in values(broker)[0]["decoded"], 90)
+    return values(broker)
+
+
+def test_values_are_decoded_by_the_schemas_that_they_name(
+    broker: Broker, registry: FakeRegistry
+) -> None:
+    write(broker, named(1, b"\x04hi"), b"plain", named(4, b'{"a":1}'), named(9, b"x"), b"\0")
+
+    first, plain, third, unknown, short = values_when_decoded(broker)
+    asked = len(registry.requests)
+    values(broker)
+
+    assert first["decoded"] == {"schema": 1, "format": "AVRO", "text": '"hi"', "cut": False}
+    assert third["decoded"]["text"] == '{"a":1}'
+    assert "no schema 9" in unknown["decoded"]["error"]
+    assert "decoded" not in plain and "decoded" not in short
+    # What was fetched is kept, and what is not there, too.
+    assert len(registry.requests) == asked
+
+
+def test_value_that_ends_its_decoder_costs_its_decoding_alone(broker: Broker) -> None:
+    """Two hundred thousand levels, and a list of 2**40 elements that take no bytes."""
+    many = b"\x80\x80\x80\x80\x80\x80\x02\x00"
+    write(broker, named(1, b"\x04hi"), named(3, b"\x02" * 200_000), named(2, many))
+
+    # Each harmful value costs one page, and is not tried again.
+    for _ in range(3):
+        values(broker)
+    found = values_when_decoded(broker)
+
+    assert found[0]["decoded"]["text"] == '"hi"'
+    assert "error" in found[1]["decoded"] and "error" in found[2]["decoded"]
+    assert found[1]["size"] == 200_005
+    assert got(broker, "/overview")["health"]["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [b"", b"[]", b"\xff", b'{"schema": 5}', b'{"schema": "nothing"}', b"[" * 100_000,
+     b'{"schema": "\\"string\\"", "schemaType": "XML"}', b'{"schema":"' + b" " * (3 << 20) + b'"}'],
+    ids=lambda lie: repr(lie[:40]),
+)  # fmt: skip
+@pytest.mark.slow
+def test_registry_that_lies_costs_the_decoding_alone(
+    broker: Broker, registry: FakeRegistry, lie: bytes
+) -> None:
+    registry.raw = lie
+    write(broker, named(1, b"\x04hi"))
+
+    (value,) = values(broker)
+
+    assert value["base64"] and "error" in value["decoded"]
+
+
+def test_registry_that_is_silent_is_waited_for_once(broker: Broker, registry: FakeRegistry) -> None:
+    write(broker, named(1, b"\x04hi"))
+    (value,) = values_when_decoded(broker)
+    registry.silent = True
+    write(broker, named(5, b"x"))
+
+    known, waited = values(broker)
+    asked = len(registry.requests)
+    began = time.monotonic()
+    again = values(broker)
+
+    assert value["decoded"]["text"] == known["decoded"]["text"] == '"hi"'
+    assert "not answer" in waited["decoded"]["error"]
+    assert "not answer" in again[1]["decoded"]["error"]
+    assert len(registry.requests) == asked, f"after {time.monotonic() - began:.1f} s"
+
+
+def test_decoder_ends_with_its_broker(broker: Broker, registry: FakeRegistry) -> None:
+    """As the fixture of all tests sees, which finds processes that are left."""
+    write(broker, named(1, b"\x04hi"))
+
+    (value,) = values_when_decoded(broker)
+
+    assert value["decoded"]["text"] == '"hi"'
