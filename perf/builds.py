@@ -1,8 +1,9 @@
 """Two builds of kbroker side by side, loaded in turns: what a change costs a request.
 
-    git worktree add ../before REVISION && make -C ../before build
-    python perf/builds.py ../before                     one1, one16, sat16k: 40 rounds of each
+    python perf/builds.py 0153d3d9                     one1, one16, sat16k: 40 rounds of each
     python perf/builds.py ../before --cells one1 --rounds 80
+
+What is before is a revision, which is built in ``.cache/builds`` once, or a checkout.
 
 The machine's speed varies by a third within a minute. Therefore both brokers stay up, each burst of
 one is followed by a burst of the other, and what is compared is the sum of all bursts.
@@ -21,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from perf.brokers import KbrokerBroker
 from perf.cells import CELLS, Figures, Size, measure_saturated
+from perf.checkouts import RevisionMissing, built, python_of
 from perf.kafka_distribution import ROOT
 
 SATURATED = {cell.name: cell for cell in CELLS if cell.measure is measure_saturated}
@@ -37,9 +39,7 @@ class Build(KbrokerBroker):
         self.checkout = checkout.resolve()
 
     def command(self) -> list[str]:
-        python = self.checkout / ".venv" / "bin" / "python"
-        rest = super().command()[1:]
-        return [str(python) if python.exists() else sys.executable, *rest]
+        return [python_of(self.checkout), *super().command()[1:]]
 
     def environment(self) -> dict[str, str]:
         return {**super().environment(), "PYTHONPATH": str(self.checkout)}
@@ -73,9 +73,14 @@ def compare(name: str, builds: list[Build], rounds: int) -> str:
     )
 
 
+def checkout_of(text: str) -> Path:
+    """The folder of that name, or the build of that revision. Raises RevisionMissing."""
+    return Path(text) if Path(text).is_dir() else built(text)
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("before", type=Path, help="a checkout of the build before, built")
+    parser.add_argument("before", help="a revision, or a checkout that is built")
     parser.add_argument("--after", type=Path, default=ROOT, help="default: this checkout")
     parser.add_argument("--cells", default="one1,one16,sat16k", help=", ".join(SATURATED))
     parser.add_argument("--rounds", type=int, default=40)
@@ -84,12 +89,16 @@ def main(arguments: list[str] | None = None) -> int:
     cells = options.cells.split(",")
     if unknown := [name for name in cells if name not in SATURATED]:
         parser.error(f"--cells knows {', '.join(SATURATED)}, not {', '.join(unknown)}")
-    for checkout in (options.before, options.after):
+    try:
+        before = checkout_of(options.before)
+    except RevisionMissing as error:
+        parser.error(f"{options.before} is no checkout, and {error}")
+    for checkout in (before, options.after):
         if not (checkout / "kbroker").is_dir():
             parser.error(f"{checkout} is no checkout of kbroker")
     with ExitStack() as stack:
         place = stack.enter_context(tempfile.TemporaryDirectory(dir=options.place))
-        builds = [Build(checkout, place) for checkout in (options.before, options.after)]
+        builds = [Build(checkout, place) for checkout in (before, options.after)]
         for build in builds:
             stack.enter_context(build)
         print(f"before: {builds[0].checkout}, after: {builds[1].checkout}")

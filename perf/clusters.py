@@ -176,11 +176,14 @@ class ZooKeeperCluster(Cluster):
 
     broker_class: type[Broker]
 
-    def create(self) -> Sequence[Broker]:
+    def start_zookeeper(self) -> str:
+        """Its address; it ends with the cluster."""
         server = ZooKeeperServer(self.home / "zookeeper", jvm=ZOOKEEPER_JVM)
-        zookeeper = self._stack.enter_context(server)
+        return str(self._stack.enter_context(server).connect)
+
+    def create(self) -> Sequence[Broker]:
         shared = {
-            "zookeeper.connect": f"{zookeeper.connect}/perf",
+            "zookeeper.connect": f"{self.start_zookeeper()}/perf",
             "zookeeper.session.timeout.ms": str(SESSION_MS),
             **self.settings,
         }

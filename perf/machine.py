@@ -3,7 +3,11 @@
 import mmap
 import os
 import platform
+import resource
+import shutil
 import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,8 @@ from perf.kafka_distribution import ROOT
 # Left to the brokers while the rest is touched.
 KEPT_BYTES = 3 << 30
 TOUCHED_BYTES_MAX = 12 << 30
+GIBIBYTE = 1 << 30
+LOCAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def ask(*command: str) -> tuple[str, str]:
@@ -72,3 +78,45 @@ def available_bytes() -> int:
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
     return 0
+
+
+class MachineTooSmall(Exception):
+    """What a measurement needs and this machine lacks, in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a measurement takes of the machine. descriptors: of one process. place: the folder that
+    takes ``place_bytes``; in /dev/shm these are of the memory, too.
+    """
+
+    memory_bytes: int = 0
+    descriptors: int = 0
+    ports: int = 0
+    place: Path = Path("/tmp")
+    place_bytes: int = 0
+
+    def require(self) -> None:
+        """Raise the limit of descriptors as far as needed. Raises MachineTooSmall."""
+        missing = [text for text in self._missing() if text]
+        if missing:
+            raise MachineTooSmall("; ".join(missing))
+
+    def _missing(self) -> Iterator[str]:
+        is_memory = self.place.resolve().is_relative_to("/dev/shm")
+        yield _lack("memory", available_bytes(), self.memory_bytes + is_memory * self.place_bytes)
+        yield _lack(f"space in {self.place}", shutil.disk_usage(self.place).free, self.place_bytes)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft < self.descriptors <= hard or hard == resource.RLIM_INFINITY:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, self.descriptors), hard))
+        elif hard < self.descriptors:
+            yield f"{hard} descriptors for a process, {self.descriptors} are needed (ulimit -n)"
+        low, high = map(int, LOCAL_PORTS.read_text().split())
+        if high - low < self.ports:
+            yield f"{high - low} local ports, {self.ports} are needed ({LOCAL_PORTS})"
+
+
+def _lack(what: str, there_bytes: int, needed_bytes: int) -> str:
+    if there_bytes >= needed_bytes:
+        return ""
+    return f"{there_bytes / GIBIBYTE:.1f} GiB of {what}, {needed_bytes / GIBIBYTE:.1f} are needed"

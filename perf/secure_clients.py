@@ -43,7 +43,7 @@ def program() -> str:
 
 def tls_load(
     address: tuple[str, int],
-    ca_file: Path,
+    ca_file: Path | None,
     frames: Sequence[bytes],
     prefix: bytes,
     count: int,
@@ -54,10 +54,12 @@ def tls_load(
     what: str = "load",
     user: str = "",
 ) -> dict[str, float]:
-    """Run tls_load.c: requests with one in flight on ``count`` sockets, or connections ("connect")
-    or logins ("login") by ``count`` threads. Raises RuntimeError.
+    """Run tls_load.c: requests with one in flight on ``count`` sockets, one a second on each
+    ("paced"), or connections ("connect") or logins ("login") by ``count`` threads. Raises
+    RuntimeError.
 
-    prefix: of an answer; of a login, the salted password.
+    ca_file: None, of paced requests, for no TLS. prefix: of an answer; of a login, the salted
+    password. ``mark`` is also called when all sockets of paced requests are connected.
     """
     with tempfile.TemporaryDirectory(prefix="perf-frames-") as place:
         files = [Path(place) / f"frame{n}" for n in range(len(frames))]
@@ -66,7 +68,7 @@ def tls_load(
         expected = Path(place) / "prefix"
         expected.write_bytes(prefix)
         words = [program(), what, address[0], str(address[1])]
-        words += [str(ca_file), str(seconds), str(warmup_s), str(count), str(expected)]
+        words += [str(ca_file or "-"), str(seconds), str(warmup_s), str(count), str(expected)]
         with subprocess.Popen(
             [*words, *map(str, files), *([user] if user else [])],
             stdout=subprocess.PIPE,
@@ -75,7 +77,7 @@ def tls_load(
         ) as running:
             assert running.stdout is not None and running.stderr is not None
             for line in running.stdout:
-                if line.strip() in ("warm", "done"):
+                if line.strip() in ("connected", "warm", "done"):
                     mark()
                     continue
                 total, took, p50, p99, used = map(float, line.split())

@@ -3,6 +3,10 @@
    tls_load load    HOST PORT CA SECONDS WARMUP COUNT PREFIX_FILE FRAME_FILE...
      COUNT sockets with one request in flight each; the n-th sends the n-th frame again and again (they are cycled).
      Each answer must have PREFIX_FILE's bytes after its correlation id up to the partition, and the error code 0.
+   tls_load paced   HOST PORT CA SECONDS WARMUP COUNT PREFIX_FILE FRAME_FILE...
+     The same, but each socket sends one request a second, all of them evenly spread; the warm-up begins when all are
+     connected. CA may be "-": then without TLS. The frames may be
+     for different partitions of a topic. A socket that has no answer yet sends nothing when its second is over.
    tls_load connect HOST PORT CA SECONDS WARMUP COUNT PREFIX_FILE FRAME_FILE
      COUNT threads: connect, full handshake, one request and its answer, close. A certificate is parsed once, and neither
      its chain nor the signature of the handshake is checked: clients have processors of their own for that.
@@ -38,7 +42,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { FRAME_BYTES = 1 << 16, EVENTS = 64, LATENCY_BUCKETS = 1 << 16, TOKEN_BYTES = 1024, NONCE_BYTES = 18 };
+enum { FRAME_BYTES = 1 << 16, EVENTS = 64, LATENCY_BUCKETS = 1 << 20, TOKEN_BYTES = 1024, NONCE_BYTES = 18 };
 
 struct text {
     char data[FRAME_BYTES];
@@ -47,10 +51,11 @@ struct text {
 
 struct connection {
     int fd;
-    SSL *ssl;
+    SSL *ssl; /* NULL: without TLS */
     const struct text *frame;
     size_t have;
     double sent_at;
+    int waits; /* for an answer */
     char in[FRAME_BYTES];
 };
 
@@ -63,7 +68,10 @@ static int frame_count;
 static const char *user;
 static unsigned char client_key[SHA512_DIGEST_LENGTH], stored_key[SHA512_DIGEST_LENGTH];
 static atomic_long counted;
-static atomic_int measuring, ended;
+static atomic_int measuring, ended, all_connected;
+static int is_paced;
+/* Bytes at the prefix's end that differ from frame to frame: the partition.  */
+static size_t unlike;
 /* Of one us each; the last one has all that are longer.  */
 static uint32_t latencies[LATENCY_BUCKETS];
 
@@ -146,6 +154,9 @@ static int connected(SSL **ssl) {
     if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) != 0)
         fail("connect");
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    *ssl = NULL;
+    if (context == NULL)
+        return fd;
     *ssl = SSL_new(context);
     if (*ssl == NULL || SSL_set_fd(*ssl, fd) != 1 || SSL_connect(*ssl) != 1)
         fail("TLS handshake");
@@ -165,7 +176,7 @@ static int answered(const char *in, size_t have) {
         return 0;
     if (have > size + 4)
         fail("more than one answer");
-    if (size < 4 + prefix.bytes + 2 || memcmp(in + 8, prefix.data, prefix.bytes) != 0)
+    if (size < 4 + prefix.bytes + 2 || memcmp(in + 8, prefix.data, prefix.bytes - unlike) != 0)
         fail("an answer");
     if (in[8 + prefix.bytes] != 0 || in[9 + prefix.bytes] != 0)
         fail("an error code");
@@ -174,21 +185,35 @@ static int answered(const char *in, size_t have) {
 
 static void ask(struct connection *c) {
     c->have = 0;
+    c->waits = 1;
     c->sent_at = now();
     /* A request fits into the socket's buffer, as no other is in flight.  */
-    if (SSL_write(c->ssl, c->frame->data, (int)c->frame->bytes) != (int)c->frame->bytes)
-        fail("SSL_write");
+    int bytes = (int)c->frame->bytes;
+    int sent = c->ssl != NULL ? SSL_write(c->ssl, c->frame->data, bytes)
+                              : (int)send(c->fd, c->frame->data, (size_t)bytes, MSG_NOSIGNAL);
+    if (sent != bytes)
+        fail("a request");
+}
+
+/* Bytes that have arrived; 0: none yet.  */
+static int receive(struct connection *c) {
+    int got, room = (int)(FRAME_BYTES - c->have);
+    if (c->ssl != NULL) {
+        got = SSL_read(c->ssl, c->in + c->have, room);
+        if (got <= 0 && SSL_get_error(c->ssl, got) == SSL_ERROR_WANT_READ)
+            return 0;
+    } else {
+        got = (int)recv(c->fd, c->in + c->have, (size_t)room, 0);
+        if (got < 0 && errno == EAGAIN)
+            return 0;
+    }
+    if (got <= 0)
+        fail("an answer");
+    return got;
 }
 
 static void on_readable(struct connection *c) {
-    for (;;) {
-        int got = SSL_read(c->ssl, c->in + c->have, (int)(FRAME_BYTES - c->have));
-        if (got <= 0) {
-            int why = SSL_get_error(c->ssl, got);
-            if (why == SSL_ERROR_WANT_READ)
-                return;
-            fail("SSL_read");
-        }
+    for (int got; (got = receive(c)) > 0;) {
         c->have += (size_t)got;
         if (answered(c->in, c->have)) {
             if (atomic_load_explicit(&measuring, memory_order_relaxed)) {
@@ -196,10 +221,22 @@ static void on_readable(struct connection *c) {
                 latencies[us < LATENCY_BUCKETS - 1 ? (uint32_t)us : LATENCY_BUCKETS - 1]++;
                 atomic_fetch_add_explicit(&counted, 1, memory_order_relaxed);
             }
-            ask(c);
+            c->waits = 0;
+            if (!is_paced)
+                ask(c);
             return; /* nothing else is under way: to ask OpenSSL for it would cost a system call */
         }
     }
+}
+
+/* Ask on the sockets whose turn has come; ``turn``: how many turns there were.  */
+static long ask_due(struct connection *all, int sockets, long turn, double began) {
+    for (long due = (long)((now() - began) * sockets); turn < due; turn++) {
+        struct connection *c = &all[turn % sockets];
+        if (!c->waits)
+            ask(c);
+    }
+    return turn;
 }
 
 static void *load(void *count) {
@@ -215,11 +252,17 @@ static void *load(void *count) {
         fcntl(c->fd, F_SETFL, O_NONBLOCK);
         if (epoll_ctl(poll, EPOLL_CTL_ADD, c->fd, &event) != 0)
             fail("epoll_ctl");
-        ask(c);
+        if (!is_paced)
+            ask(c);
     }
+    atomic_store(&all_connected, 1);
+    long turn = 0;
+    double began = now();
     while (!atomic_load(&ended)) {
         struct epoll_event events[EVENTS];
-        int found = epoll_wait(poll, events, EVENTS, 100);
+        if (is_paced)
+            turn = ask_due(all, sockets, turn, began);
+        int found = epoll_wait(poll, events, EVENTS, is_paced ? 1 : 100);
         for (int n = 0; n < found; n++)
             on_readable(events[n].data.ptr);
     }
@@ -340,27 +383,37 @@ static void wait_s(double seconds) {
     nanosleep(&pause, NULL);
 }
 
-int main(int count, char **words) {
-    if (count < 10) {
-        fprintf(stderr, "see the head of tls_load.c\n");
-        return 2;
-    }
-    signal(SIGPIPE, SIG_IGN); /* write() tells of it */
-    int is_load = strcmp(words[1], "load") == 0, number = atoi(words[7]);
-    address.sin_family = AF_INET;
-    address.sin_port = htons((uint16_t)atoi(words[3]));
-    inet_pton(AF_INET, words[2], &address.sin_addr);
+static void prepare_tls(const char *authority, int is_load) {
     context = SSL_CTX_new(TLS_client_method());
-    if (context == NULL || SSL_CTX_load_verify_locations(context, words[4], NULL) != 1)
-        fail(words[4]);
+    if (context == NULL || SSL_CTX_load_verify_locations(context, authority, NULL) != 1)
+        fail(authority);
     SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION);
-    SSL_CTX_set_read_ahead(context, 1); /* a record by one system call, not its head first */
+    if (is_paced)
+        SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS); /* there are thousands, which mostly rest */
+    else
+        SSL_CTX_set_read_ahead(context, 1); /* a record by one system call, not its head first */
     SSL_CTX_set_verify(context, is_load ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, NULL);
     if (!is_load) {
         /* SSL_VERIFY_NONE alone has the chain checked, and passes over the outcome.  */
         SSL_CTX_set_cert_verify_callback(context, believe, NULL);
         checks = 0;
     }
+}
+
+int main(int count, char **words) {
+    if (count < 10) {
+        fprintf(stderr, "see the head of tls_load.c\n");
+        return 2;
+    }
+    signal(SIGPIPE, SIG_IGN); /* write() tells of it */
+    is_paced = strcmp(words[1], "paced") == 0;
+    unlike = is_paced ? 4 : 0;
+    int is_load = is_paced || strcmp(words[1], "load") == 0, has_tls = strcmp(words[4], "-") != 0, number = atoi(words[7]);
+    address.sin_family = AF_INET;
+    address.sin_port = htons((uint16_t)atoi(words[3]));
+    inet_pton(AF_INET, words[2], &address.sin_addr);
+    if (has_tls)
+        prepare_tls(words[4], is_load);
     read_file(words[8], &prefix);
     frame_count = count - 9;
     if (strcmp(words[1], "login") == 0) {
@@ -378,6 +431,12 @@ int main(int count, char **words) {
     for (int n = 0; n < workers; n++)
         if (pthread_create(&threads[n], NULL, is_load ? load : reconnect, &number) != 0)
             fail("a thread");
+    while (is_paced && !atomic_load(&all_connected))
+        wait_s(0.01);
+    if (is_paced) {
+        puts("connected");
+        fflush(stdout);
+    }
     wait_s(atof(words[6]));
     puts("warm");
     fflush(stdout);

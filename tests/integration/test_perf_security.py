@@ -33,9 +33,10 @@ pytestmark = [
 
 
 class Answering:
-    """A TLS server that answers each frame with a prefix and an error code."""
+    """A server that answers each frame with a prefix and an error code."""
 
-    def __init__(self, site: Site, prefix: bytes, code: int) -> None:
+    def __init__(self, site: Site, prefix: bytes, code: int, *, has_tls: bool = True) -> None:
+        self._has_tls = has_tls
         self._answer = prefix + struct.pack(">h", code)
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.load_cert_chain(site.store)
@@ -51,7 +52,9 @@ class Answering:
 
     def _serve(self, plain: socket.socket) -> None:
         with suppress(OSError, struct.error), plain:
-            secured = self._context.wrap_socket(plain, server_side=True)
+            secured = plain
+            if self._has_tls:
+                secured = self._context.wrap_socket(plain, server_side=True)
             stream = secured.makefile("rb")
             while head := stream.read(12):
                 size, _, _, number = struct.unpack(">ihhi", head)
@@ -92,6 +95,21 @@ def test_answered_requests_and_connections_are_counted(site: Site, what: str) ->
     assert found["count"] > 0
     assert found["seconds"] >= 0.2
     assert what == "connect" or 0 < found["p50_us"] <= found["p99_us"]
+    server.listener.close()
+
+
+@pytest.mark.parametrize("has_tls", [False, True])
+def test_paced_requests_are_one_a_second_on_each_socket(site: Site, has_tls: bool) -> None:
+    server = Answering(site, b"prefix\0\0\0\1", 0, has_tls=has_tls)
+    marks: list[int] = []
+
+    found = secure_clients.tls_load(
+        server.address, site.ca_file if has_tls else None, [secure_clients.api_versions_frame()],
+        b"prefix\0\0\0\0", 20, 1.0, 0.2, lambda: marks.append(0), what="paced",
+    )  # fmt: skip
+
+    assert len(marks) == 3
+    assert 10 <= found["count"] <= 21
     server.listener.close()
 
 
