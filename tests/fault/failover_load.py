@@ -9,20 +9,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from support.running.pace import hold
-
-from kbroker.client import KafkaProducer
-
-TOPIC, COMMITTED, IN_TRANSACTIONS = "failover", "failover-committed", "failover-transactions"
-PARTITIONS = 6
-GROUPS = 3
-PACE_S = 0.02
-QUIET = {"log_level": 0, "error_cb": lambda _: None}
+from fault.failover_clients import CLIENTS
 
 
 class Successes:
@@ -32,9 +22,14 @@ class Successes:
         self._times: dict[str, list[float]] = {}
         self._lock = threading.Lock()
 
-    def note(self, what: str) -> None:
+    def note(self, what: str, at_s: float) -> None:
         with self._lock:
-            self._times.setdefault(what, []).append(time.monotonic())
+            self._times.setdefault(what, []).append(at_s)
+
+    def count(self, what: str) -> int:
+        """How often it has succeeded, with the beginning of its name."""
+        with self._lock:
+            return sum(len(times) for name, times in self._times.items() if name.startswith(what))
 
     def longest(self, since: float, until: float) -> dict[str, float]:
         """The longest pause of each between two successes, of which one is in that time."""
@@ -48,150 +43,50 @@ class Successes:
 
 
 class FailoverLoad:
-    """Threads with clients, until ``stop``. ``problems``: what they were told that must not be."""
+    """Threads with these clients, until ``stop``. directory: for their logs. problems: what they
+    were told that must not be. acked, committed: values, by client. at_stop: called then.
+    """
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, clients: Sequence[str], directory: Path) -> None:
+        self.bootstrap = bootstrap
+        self.directory = directory
         self.successes = Successes()
-        self.acked: dict[str, list[bytes]] = {"confluent": [], "own": []}
-        self.committed: list[bytes] = []
-        self.unknown: set[bytes] = set()
+        self.acked: dict[str, list[bytes]] = {name: [] for name in clients}
+        self.committed: dict[str, list[bytes]] = {name: [] for name in clients}
         self.problems: list[str] = []
-        self._bootstrap = bootstrap
+        self.at_stop: list[Callable[[], None]] = []
         self._stopping = threading.Event()
-        works: list[Callable[[], None]] = [self._confluent, self._own, self._read, self._transact]
-        works += [lambda number=number: self._commit(number) for number in range(GROUPS)]
+        works = [work for name in clients for work in CLIENTS[name](self).works()]
         self._threads = [threading.Thread(target=self._guarded, args=(work,)) for work in works]
         for thread in self._threads:
             thread.start()
 
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
+
     def stop(self) -> None:
         self._stopping.set()
+        for act in self.at_stop:
+            act()
         for thread in self._threads:
             thread.join(90)
             assert not thread.is_alive(), "a client does not end"
+
+    def succeeded(
+        self, client: str, what: str, where: int, value: bytes = b"", at_s: float | None = None
+    ) -> None:
+        if what == "produce":
+            self.acked[client].append(value)
+        elif what == "transaction":
+            self.committed[client].append(value)
+        self.successes.note(f"{client} {what} {where}", time.monotonic() if at_s is None else at_s)
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
             work()
         except Exception as error:
             self.problems.append(f"{work}: {error!r}")
-
-    # -- acks=all --
-
-    def _confluent(self) -> None:
-        producer = Producer(
-            {"bootstrap.servers": self._bootstrap, "enable.idempotence": True,
-             "linger.ms": 0, **QUIET}
-        )  # fmt: skip
-        number = 0
-
-        def delivered(error: Any, message: Any) -> None:
-            if error is None:
-                self.acked["confluent"].append(message.value())
-                self.successes.note(f"confluent produce {message.partition()}")
-            else:
-                self.problems.append(f"confluent produce: {error}")
-
-        while not self._stopping.is_set():
-            for partition in range(PARTITIONS):
-                value = f"confluent {number}".encode()
-                producer.produce(TOPIC, value, partition=partition, on_delivery=delivered)
-                number += 1
-            producer.poll(PACE_S)
-            hold(PACE_S)
-        if producer.flush(60):
-            self.problems.append("confluent produce: not everything was delivered")
-
-    def _own(self) -> None:
-        producer = KafkaProducer(
-            bootstrap_servers=self._bootstrap, acks="all", enable_idempotence=True
-        )
-        number = 0
-
-        def sent(partition: int, value: bytes) -> None:
-            def delivered(_: Any, error: Any) -> None:
-                if error is not None:
-                    self.problems.append(f"own produce: {error!r}")
-                    return
-                self.acked["own"].append(value)
-                self.successes.note(f"own produce {partition}")
-
-            producer.send(TOPIC, value, partition=partition, callback=delivered)
-
-        while not self._stopping.is_set():
-            for partition in range(PARTITIONS):
-                sent(partition, f"own {number}".encode())
-                number += 1
-            hold(PACE_S)
-        producer.flush(60)
-        producer.close()
-
-    # -- reading and committing --
-
-    def _read(self) -> None:
-        consumer = Consumer(
-            {"bootstrap.servers": self._bootstrap, "group.id": "reader",
-             "enable.auto.commit": False, "auto.offset.reset": "earliest", **QUIET}
-        )  # fmt: skip
-        consumer.assign([TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)])
-        while not self._stopping.is_set():
-            message = consumer.poll(0.1)
-            if message is not None and message.error() is None:
-                self.successes.note(f"consume {message.partition()}")
-        consumer.close()
-
-    def _commit(self, number: int) -> None:
-        consumer = Consumer(
-            {"bootstrap.servers": self._bootstrap, "group.id": f"group-{number}",
-             "enable.auto.commit": False, **QUIET}
-        )  # fmt: skip
-        offset = 0
-        while not self._stopping.is_set():
-            offset += 1
-            with suppress(KafkaException):
-                place = TopicPartition(COMMITTED, 0, offset)
-                (done,) = consumer.commit(offsets=[place], asynchronous=False)
-                if done.error is None:
-                    self.successes.note("commit")
-                    self.successes.note(f"commit of group {number}")
-            hold(PACE_S)
-        consumer.close()
-
-    # -- transactions --
-
-    def _transact(self) -> None:
-        producer = Producer(
-            {"bootstrap.servers": self._bootstrap, "transactional.id": "failover",
-             "transaction.timeout.ms": 60_000, "linger.ms": 0, **QUIET}
-        )  # fmt: skip
-        self._until_done(producer.init_transactions)
-        number = 0
-        while not self._stopping.is_set():
-            value = f"transaction {number}".encode()
-            number += 1
-            try:
-                producer.begin_transaction()
-                producer.produce(IN_TRANSACTIONS, value, partition=number % PARTITIONS)
-                self._until_done(producer.commit_transaction)
-            except KafkaException as error:
-                if not error.args[0].txn_requires_abort():
-                    raise
-                self._until_done(producer.abort_transaction)
-                continue
-            self.committed.append(value)
-            self.successes.note("transaction")
-            hold(PACE_S)
-
-    @staticmethod
-    def _until_done(step: Callable[[float], None]) -> None:
-        """Repeat what may be repeated."""
-        while True:
-            try:
-                step(60.0)
-                return
-            except KafkaException as error:
-                if not error.args[0].retriable():
-                    raise
 
 
 def doubled(values: Iterable[bytes]) -> list[bytes]:

@@ -1,14 +1,16 @@
 """How long each kind of client pauses when brokers are killed at once, by what the broker was.
 
-The times are measured and shown, with the conditions; asserted is that nothing that was
-acknowledged or committed is lost or doubled. KBROKER_FAULT_SCALE: half as many kills of each kind;
-or their number is the last argument of
+The times are measured and shown, with the conditions and the machine's load; asserted is that
+nothing that was acknowledged or committed is lost or doubled. Brokers 0 and 1 lead the topics,
+broker 2 only follows. KBROKER_FAULT_SCALE: half as many kills of each kind; or
 
-    python tests/fault/test_failover_exam.py 10
+    PYTHONPATH=tests python tests/fault/test_failover_exam.py 10 --clients confluent,own,java
 """
 
 from __future__ import annotations
 
+import argparse
+import os
 import random
 import time
 from collections.abc import Sequence
@@ -17,23 +19,21 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, ElectionType, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from fault.failover_load import (
-    COMMITTED,
-    IN_TRANSACTIONS,
-    PARTITIONS,
-    TOPIC,
-    FailoverLoad,
-    doubled,
-)
+from fault.failover_clients import CLIENTS, COMMITTED, IN_TRANSACTIONS, PARTITIONS, TOPIC
+from fault.failover_load import FailoverLoad, doubled
+from support.drivers.java import java_missing
 from support.running.pace import hold
 
 from kbroker.testing import Cluster, wait_until
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(0)]
 
-KINDS = ("broker", "controller", "two")
+FOLLOWER, LEADERS = 2, (0, 1)
+KINDS = ("follower", "leader", "controller", "leading controller", "two in turn")
 # How long after a kill its pauses are looked for, and how long its victims stay away.
 AWAY_S = 8.0
+# How long after the first of two the second one is killed, and until they return.
+NEXT_S, BOTH_AWAY_S = 2.0, 1.0
 # The conditions, in seconds.
 CONDITIONS = {
     "produce, led elsewhere": 1.0,
@@ -50,7 +50,16 @@ def create(cluster: Cluster) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     config = {"min.insync.replicas": "2"}
     names = {TOPIC: PARTITIONS, COMMITTED: 1, IN_TRANSACTIONS: PARTITIONS}
-    new = [NewTopic(name, count, 3, config=config) for name, count in names.items()]
+    orders = [[*LEADERS, FOLLOWER], [*reversed(LEADERS), FOLLOWER]]
+    new = [
+        NewTopic(
+            name,
+            count,
+            replica_assignment=[orders[number % 2] for number in range(count)],
+            config=config,
+        )
+        for name, count in names.items()
+    ]
     for future in admin.create_topics(new).values():
         future.result(30)
     for name in names:
@@ -69,24 +78,42 @@ def prefer(cluster: Cluster) -> None:
     wait_until(is_spread, 30, "the preferred replicas lead")
 
 
-def victims_of(kind: str, cluster: Cluster, chance: random.Random) -> list[int]:
-    controller = cluster.controller
-    others = [number for number in range(3) if number != controller]
-    if kind == "controller":
-        return [controller]
-    return [chance.choice(others)] if kind == "broker" else chance.sample(range(3), 2)
+def possible(controller: int) -> dict[str, list[int]]:
+    """The victims of each kind that there can be now."""
+    is_led_by_controller = controller in LEADERS
+    return {
+        "follower": [FOLLOWER] if is_led_by_controller else [],
+        "leader": [number for number in LEADERS if number != controller],
+        "controller": [] if is_led_by_controller else [FOLLOWER],
+        "leading controller": [controller] if is_led_by_controller else [],
+        "two in turn": list(range(3)),
+    }
+
+
+def next_kind(left: dict[str, int], controller: int) -> str:
+    """What is to be killed next: a kind that is left or, to have another controller, this one."""
+    victims = possible(controller)
+    wanted = [kind for kind in left if left[kind] > 0 and victims[kind]]
+    if wanted:
+        return max(wanted, key=lambda kind: left[kind])
+    return "leading controller" if victims["leading controller"] else "controller"
 
 
 def kill(
     kind: str, cluster: Cluster, load: FailoverLoad, chance: random.Random
 ) -> dict[str, float]:
     """One kill and the return of its victims: the longest pauses, by the conditions' names."""
-    victims = victims_of(kind, cluster, chance)
+    found = possible(cluster.controller)[kind]
+    victims = chance.sample(found, 2 if kind == "two in turn" else 1)
     leaders = {number: state.leader for number, state in cluster.partitions(TOPIC).items()}
     began = time.monotonic()
-    cluster.kill_at_once(*victims)
-    # With two of three gone, nothing can be written before they are back.
-    hold(AWAY_S if kind != "two" else 1.0)
+    cluster.kill_at_once(victims[0])
+    if kind == "two in turn":
+        hold(NEXT_S)
+        cluster.kill_at_once(victims[1])
+        hold(BOTH_AWAY_S)
+    else:
+        hold(AWAY_S)
     until = started = time.monotonic()
     for number in victims:
         cluster.brokers[number].start()
@@ -94,17 +121,14 @@ def kill(
     for topic in (TOPIC, COMMITTED, IN_TRANSACTIONS):
         cluster.wait_in_sync(topic)
     back = time.monotonic()
-    if kind == "two":
+    if kind == "two in turn":  # nothing can be written before they are back
         until = back
     pauses = {"back in sync": back - started}
-    for what, pause in load.successes.longest(began, until).items():
-        words = what.split()
-        name = what
-        if "group" in words:
-            continue
-        if words[0] in ("confluent", "own", "consume"):
-            where = "led by it" if leaders[int(words[-1])] in victims else "led elsewhere"
-            name = f"{' '.join(words[:-1])}, {where}"
+    for role, pause in load.successes.longest(began, until).items():
+        client, what, where = role.split()
+        name = f"{client} {what}"
+        if what in ("produce", "consume"):
+            name += ", led by it" if leaders[int(where)] in victims else ", led elsewhere"
         pauses[name] = max(pauses.get(name, 0.0), pause)
     hold(1.0)
     return pauses
@@ -140,29 +164,49 @@ def table(pauses: dict[str, list[dict[str, float]]]) -> str:
         for some in pauses.values():
             found = sorted(one[name] for one in some if name in one)
             cells.append(f"{found[len(found) // 2]:.2f}, max {found[-1]:.2f}" if found else "-")
-        key = name.replace("confluent ", "").replace("own ", "")
-        limit = CONDITIONS.get(key)
+        first, _, rest = name.partition(" ")
+        limit = CONDITIONS.get(rest if first in CLIENTS else name)
         shown = f"{name} (<= {limit:g})" if limit is not None else name
         lines.append(f"{shown:34}" + "".join(f"{cell:>22}" for cell in cells))
     return "\n".join(lines)
 
 
-def examine(kills: int, seed: int, kinds: Sequence[str] = KINDS) -> None:
-    chance = random.Random(seed)
-    pauses: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
+def harm(
+    cluster: Cluster,
+    load: FailoverLoad,
+    kills: int,
+    chance: random.Random,
+    pauses: dict[str, list[dict[str, float]]],
+) -> None:
+    """Kill, and note the pauses by kind."""
+    for client in load.acked:
+        for what in ("produce", "consume", "commit", "transaction"):
+            role = f"{client} {what}"
+            wait_until(lambda role=role: load.successes.count(role) > 20, 120, role)
+    hold(2.0)
+    left = dict.fromkeys(KINDS, kills)
+    while any(count > 0 for count in left.values()):
+        prefer(cluster)
+        hold(1.0)
+        kind = next_kind(left, cluster.controller)
+        busy = os.getloadavg()[0]
+        pauses[kind].append(kill(kind, cluster, load, chance))
+        left[kind] -= 1
+        shown = {name: round(pause, 2) for name, pause in sorted(pauses[kind][-1].items())}
+        print(f"{kind}, at load {busy:.0f}:", shown, flush=True)
+
+
+def examine(kills: int, seed: int, clients: Sequence[str]) -> None:
+    """kills: of each kind."""
+    pauses: dict[str, list[dict[str, float]]] = {kind: [] for kind in KINDS}
     settings: dict[str, Any] = {"zookeeper.session.timeout.ms": 18_000}
     with Cluster(3, settings) as cluster:
         create(cluster)
-        load = FailoverLoad(cluster.bootstrap)
-        wait_until(lambda: len(load.committed) > 20, 60, "transactions are committed")
-        hold(2.0)
-        for number in range(kills * len(kinds)):
-            prefer(cluster)
-            hold(1.0)
-            kind = kinds[number % len(kinds)]
-            pauses[kind].append(kill(kind, cluster, load, chance))
-            print(f"{number + 1} {kind}:", pauses[kind][-1], flush=True)
-        load.stop()
+        load = FailoverLoad(cluster.bootstrap, clients, cluster.directory)
+        try:
+            harm(cluster, load, kills, random.Random(seed), pauses)
+        finally:
+            load.stop()
         print(table(pauses), flush=True)
         assert load.problems == [], load.problems[:5]
         found = read(cluster, TOPIC)
@@ -171,15 +215,20 @@ def examine(kills: int, seed: int, kinds: Sequence[str] = KINDS) -> None:
             assert set(acked) <= set(found), "records are lost"
         assert doubled(found) == []
         committed = read(cluster, IN_TRANSACTIONS)
-        assert set(load.committed) <= set(committed)
+        for values in load.committed.values():
+            assert set(values) <= set(committed)
         assert doubled(committed) == []
 
 
 def test_pauses_of_clients_when_brokers_are_killed(seed: int, scale: int) -> None:
-    examine(2 * scale, seed)
+    clients = [name for name in CLIENTS if name != "java" or not java_missing()]
+    examine(2 * scale, seed, clients)
 
 
 if __name__ == "__main__":
-    import sys
-
-    examine(int(sys.argv[-1]), 1)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("kills", type=int, help="of each kind")
+    parser.add_argument("--clients", default=",".join(CLIENTS))
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    examine(options.kills, options.seed, options.clients.split(","))
