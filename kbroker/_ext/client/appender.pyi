@@ -2,6 +2,7 @@ from typing import Any
 
 from kbroker._ext.client.accumulator import Accumulator
 from kbroker._ext.client.record_futures import RecordFuture, RecordFutures
+from kbroker._ext.client.sent_batch import SentBatch
 
 class Appender(Accumulator):
     def append(
@@ -31,3 +32,6 @@ class Appender(Accumulator):
         partition: int | None,
         timestamp: Any,
     ) -> RecordFutures | None: ...
+    def append_batch(
+        self, topic: str, partition: int, data: Any, records: int, seconds: float
+    ) -> SentBatch: ...

@@ -3,6 +3,8 @@ class SentBatch:
     partition: int
     records: int
     attempts: int
+    base_offset: int
+    failed: bool
     codec: int
     producer: tuple[int, int, int]
     data: bytes

@@ -325,6 +325,30 @@ def end_transaction(
     return identity
 
 
+def abort_transaction(
+    cluster: Cluster,
+    identity: ProducerIdentity,
+    *,
+    sure: bool,
+    deadline: float | None = None,
+) -> ProducerIdentity | None:
+    """Abort the transaction; returns the identity for the next one, None if that needs another
+    epoch (``init_producer``): something that was sent may still arrive.
+
+    sure: that nothing can, and that the sequence numbers have no gap. Only once it is certain that
+    the id is still this producer's may the epoch be raised, as that fences every other one. Raises
+    as ``end_transaction``.
+    """
+    try:
+        after = end_transaction(cluster, identity, commit=False, deadline=deadline)
+    except RejectedError as error:
+        # No record has arrived yet, so the coordinator knows of no transaction.
+        if error.code != ErrorCode.INVALID_TXN_STATE:
+            raise
+        return identity if sure else None
+    return after if sure or identity.implicit else None
+
+
 def _ask(
     cluster: Cluster,
     transactional_id: str,

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 from kbroker.client.batches import transactions
 from kbroker.client.batches.offsets import GroupMetadata, TopicPartition
+from kbroker.client.batches.sender import BatchSender
 from kbroker.client.batches.transactions import ProducerIdentity
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.consumer.partitions import as_committed
-from kbroker.client.errors import ClientError, RejectedError, TransactionState
-from kbroker.client.producer.sender import BatchSender
+from kbroker.client.errors import ClientError, TransactionState
 from kbroker.client.settings.client_settings import ClientSettings
 from kbroker.errors import ErrorCode
 
@@ -144,41 +144,39 @@ class ProducerSession:
     def commit(self, seconds: float) -> None:
         """Commit what was acknowledged. The caller has flushed."""
         with self._lock, self._remembered():
-            self._end(seconds, commit=True)
+            if self.told:
+                assert self._identity is not None
+                after = transactions.end_transaction(
+                    self._cluster, self._identity, commit=True, deadline=max(0.0, seconds)
+                )
+                self._take(after)
         self.state = READY
 
     def abort(self, seconds: float, *, sure: bool) -> None:
-        """sure: nothing that was sent can still arrive, and the sequence numbers have no gap.
-        Otherwise the epoch is raised, once it is certain that the id is still this producer's.
+        """sure: nothing that was sent can still arrive, and the sequence numbers have no gap; see
+        ``transactions.abort_transaction``.
         """
         with self._lock, self._remembered():
             assert self._identity is not None
             deadline = time.monotonic() + seconds
-            if not self._outdated and (self.told or not sure):
-                is_first_protocol = not self._identity.implicit
-                # INVALID_TXN_STATE: no record has arrived yet.
-                self._end(seconds, commit=False, but=ErrorCode.INVALID_TXN_STATE)
-                self._outdated = not sure and is_first_protocol
+            if not self._outdated and self.told:
+                after = transactions.abort_transaction(
+                    self._cluster, self._identity, sure=sure, deadline=max(0.0, seconds)
+                )
+                self._outdated = after is None
+                if after is not None:
+                    self._take(after)
+            elif not sure:
+                self._outdated = not self._identity.implicit
             if self._outdated:
                 self._use(self._ask(max(0.0, deadline - time.monotonic())))
         self.state = READY
         self.error = None
 
-    def _end(self, seconds: float, *, commit: bool, but: ErrorCode | None = None) -> None:
-        if not self.told:
-            return
-        assert self._identity is not None
-        before = self._identity
-        try:
-            after = transactions.end_transaction(
-                self._cluster, before, commit=commit, deadline=max(0.0, seconds)
-            )
-        except RejectedError as error:
-            if error.code != but:
-                raise
-            return
-        self._identity = after
-        if after[:3] != before[:3]:
+    def _take(self, after: ProducerIdentity) -> None:
+        """The identity that the end of a transaction has left."""
+        before, self._identity = self._identity, after
+        if before is None or after[:3] != before[:3]:
             self._use(after)
 
     @contextmanager

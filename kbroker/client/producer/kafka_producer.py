@@ -36,7 +36,7 @@ from kbroker.client.producer.records import (
     ProducerRecord,
     told,
 )
-from kbroker.client.producer.sender import BatchSender
+from kbroker.client.producer.sender_thread import SenderThread
 from kbroker.client.producer.working import Clusters, Introduction, Working, watch
 
 if TYPE_CHECKING:
@@ -129,8 +129,8 @@ class KafkaProducer:
 
     def _made_sender(
         self, cluster: Cluster, failed: Callable[[ClientError], None] | None
-    ) -> BatchSender:
-        return BatchSender(self._settings, self._pool, self._loop, cluster, failed)
+    ) -> SenderThread:
+        return SenderThread(self._settings, self._pool, self._loop, cluster, failed)
 
     def __enter__(self) -> KafkaProducer:
         return self

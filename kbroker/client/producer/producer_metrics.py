@@ -21,7 +21,7 @@ from kbroker.client.monitoring.client_metrics import (
     Samples,
     Values,
 )
-from kbroker.client.producer.sender import BatchSender
+from kbroker.client.producer.sender_thread import SenderThread
 from kbroker.client.settings.client_settings import ClientSettings
 
 _PRODUCER = MetricNames(
@@ -94,7 +94,7 @@ class ProducerMetrics(ClientMetrics):
         client_id: str,
         pool: Appender,
         loop: SendLoop,
-        sender: BatchSender,
+        sender: SenderThread,
     ) -> None:
         self._pool = pool
         self._loop = loop

@@ -22,7 +22,7 @@ from kbroker.client.monitoring.monitoring import Monitoring
 from kbroker.client.producer import at_exit
 from kbroker.client.producer.identity import BROKEN, OPEN, ProducerSession
 from kbroker.client.producer.producer_metrics import ProducerMetrics
-from kbroker.client.producer.sender import BatchSender
+from kbroker.client.producer.sender_thread import SenderThread
 from kbroker.client.settings.client_settings import ClientSettings
 
 logger = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class Introduction:
         self,
         settings: ClientSettings,
         pool: Appender,
-        sender: BatchSender,
+        sender: SenderThread,
         identity: ProducerSession,
     ) -> None:
         self._pool, self._sender, self._identity = pool, sender, identity
@@ -93,7 +93,7 @@ class Working:
         self,
         settings: ClientSettings,
         pool: Appender,
-        sender: BatchSender,
+        sender: SenderThread,
         identity: ProducerSession,
         monitoring: Monitoring,
         metrics: ProducerMetrics,
@@ -142,7 +142,7 @@ class _Dropped:
     """What the end of the program waits for, in the place of the producer."""
 
     def __init__(
-        self, client_id: str, working: Working, pool: Appender, sender: BatchSender
+        self, client_id: str, working: Working, pool: Appender, sender: SenderThread
     ) -> None:
         self.client_id = client_id
         self._working, self._pool, self._sender = working, pool, sender
@@ -166,7 +166,7 @@ class _Dropped:
 
 
 def watch(
-    producer: object, client_id: str, working: Working, pool: Appender, sender: BatchSender
+    producer: object, client_id: str, working: Working, pool: Appender, sender: SenderThread
 ) -> weakref.finalize[Any, Any]:
     """Send what a producer has taken, and end, when there is no reference to it any more: its
     thread would stay until the program ends, and so would its connections and memory.

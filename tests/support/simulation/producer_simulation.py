@@ -46,26 +46,102 @@ class Sent(NamedTuple):
     transaction: int
 
 
-class Simulation:
-    """The brokers, their script, and one producer."""
+class Script:
+    """Brokers, and what befalls them. is_calm: nothing does any more."""
 
     def __init__(self, seed: int) -> None:
         self.world = World(seed)
         chance = self.world.random
         self.brokers = ProduceBrokers(self.world)
         self.brokers.loss = chance.choice((0.0, 0.003, 0.02))
-        self.kind = chance.choice(("plain", "idempotent", "idempotent", "transactional"))
-        self.in_flight = chance.choice((1, 2, 5))
         self.poisons = chance.random() < 0.3
         if chance.random() < 0.2:
             self.brokers.too_large = chance.randint(2, 6)
+        self.is_calm = False
+        self._killed = False
+        self._requests: list[int] = []
+
+    def _next_fault(self) -> None:
+        self._fault = self.world.after(self.world.random.expovariate(1.0), self._on_fault)
+
+    def _on_fault(self) -> None:
+        self.befall()
+        self._next_fault()
+
+    def befall(self) -> None:
+        """One thing happens."""
+        chance, brokers = self.world.random, self.brokers
+        broker = brokers.nodes[chance.randrange(NODES)]
+        kind = chance.choices(
+            ("move", "silence", "cut", "slow", "errors", "coordinator", "kill"),
+            (5, 2, 1.5, 1, 2, 1, 0.3),
+        )[0]
+        match kind:
+            case "move":
+                brokers.move(chance.choice(KEYS))
+            case "silence" if brokers.is_well(broker):
+                seconds = chance.choice((0.5, 4.0, 10.0))
+                broker.silent_until = self.world.now + seconds
+                if chance.random() < 0.8:
+                    wait = chance.uniform(1, 5)
+                    self.world.after(wait, lambda: brokers.move_from(broker))
+                self.world.after(seconds, lambda: self._resume(broker))
+            case "cut":
+                brokers.cut(broker)
+            case "slow":
+                broker.slow_s = chance.choice((0.2, 1.0))
+                self.world.after(chance.uniform(1, 5), lambda: setattr(broker, "slow_s", 0.0))
+            case "errors":
+                broker.errors = chance.randint(1, 8)
+            case "coordinator":
+                able = [one.number for one in brokers.nodes if brokers.is_well(one)]
+                if able:
+                    brokers.coordinate(chance.choice(able))
+            case "kill" if not self._killed and brokers.is_well(broker):
+                self._killed = True
+                brokers.kill(broker, chance.random() < 0.5)
+                self.world.after(chance.uniform(0.5, 5), lambda: brokers.move_from(broker))
+
+    def _resume(self, broker: Any) -> None:
+        if broker.silent_until <= self.world.now:
+            broker.is_gone = False
+
+    def _next_count(self) -> None:
+        self._requests = [*self._requests[-1:], self.brokers.requests]
+        made = self._requests[-1] - self._requests[0]
+        assert made <= REQUESTS_A_SECOND, f"{made} requests in a second"
+        self.world.after(1.0, self._next_count)
+
+    def _calm(self) -> None:
+        """No more faults."""
+        self._fault.cancel()
+        self.is_calm = True
+        brokers = self.brokers
+        brokers.loss = 0.0
+        for broker in brokers.nodes:
+            broker.errors, broker.slow_s = 0, 0.0
+            if broker.silent_until < FOREVER:
+                broker.silent_until = min(broker.silent_until, self.world.now)
+                broker.is_gone = False
+        for broker in brokers.nodes:
+            brokers.move_from(broker)
+        for broker in brokers.nodes:
+            broker.views.update(brokers.leads)
+
+
+class Simulation(Script):
+    """The brokers, their script, and one producer."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        chance = self.world.random
+        self.kind = chance.choice(("plain", "idempotent", "idempotent", "transactional"))
+        self.in_flight = chance.choice((1, 2, 5))
         self.sent: list[Sent] = []
         self.outcomes: dict[int, str] = {}
         self.uids = itertools.count()
         self.transaction = -1
-        self.is_calm = self.is_over = False
-        self._killed = False
-        self._requests: list[int] = []
+        self.is_over = False
         self.producer = SimulatedKafkaProducer(self.brokers, self.settings)
 
     @property
@@ -198,53 +274,6 @@ class Simulation:
 
         self._when_flushed(flushed, late)
 
-    # -- the script
-
-    def _next_fault(self) -> None:
-        self._fault = self.world.after(self.world.random.expovariate(1.0), self._on_fault)
-
-    def _on_fault(self) -> None:
-        self.befall()
-        self._next_fault()
-
-    def befall(self) -> None:
-        """One thing happens."""
-        chance, brokers = self.world.random, self.brokers
-        broker = brokers.nodes[chance.randrange(NODES)]
-        kind = chance.choices(
-            ("move", "silence", "cut", "slow", "errors", "coordinator", "kill"),
-            (5, 2, 1.5, 1, 2, 1, 0.3),
-        )[0]
-        match kind:
-            case "move":
-                brokers.move(chance.choice(KEYS))
-            case "silence" if brokers.is_well(broker):
-                seconds = chance.choice((0.5, 4.0, 10.0))
-                broker.silent_until = self.world.now + seconds
-                if chance.random() < 0.8:
-                    wait = chance.uniform(1, 5)
-                    self.world.after(wait, lambda: brokers.move_from(broker))
-                self.world.after(seconds, lambda: self._resume(broker))
-            case "cut":
-                brokers.cut(broker)
-            case "slow":
-                broker.slow_s = chance.choice((0.2, 1.0))
-                self.world.after(chance.uniform(1, 5), lambda: setattr(broker, "slow_s", 0.0))
-            case "errors":
-                broker.errors = chance.randint(1, 8)
-            case "coordinator":
-                able = [one.number for one in brokers.nodes if brokers.is_well(one)]
-                if able:
-                    brokers.coordinate(chance.choice(able))
-            case "kill" if not self._killed and brokers.is_well(broker):
-                self._killed = True
-                brokers.kill(broker, chance.random() < 0.5)
-                self.world.after(chance.uniform(0.5, 5), lambda: brokers.move_from(broker))
-
-    def _resume(self, broker: Any) -> None:
-        if broker.silent_until <= self.world.now:
-            broker.is_gone = False
-
     # -- the run
 
     def run(self) -> None:
@@ -263,28 +292,6 @@ class Simulation:
         until = self.world.now + seconds
         while not done() and self.world.now < until:
             assert self.world.run_next(), "nothing will ever happen again"
-
-    def _next_count(self) -> None:
-        self._requests = [*self._requests[-1:], self.brokers.requests]
-        made = self._requests[-1] - self._requests[0]
-        assert made <= REQUESTS_A_SECOND, f"{made} requests in a second"
-        self.world.after(1.0, self._next_count)
-
-    def _calm(self) -> None:
-        """No more faults."""
-        self._fault.cancel()
-        self.is_calm = True
-        brokers = self.brokers
-        brokers.loss = 0.0
-        for broker in brokers.nodes:
-            broker.errors, broker.slow_s = 0, 0.0
-            if broker.silent_until < FOREVER:
-                broker.silent_until = min(broker.silent_until, self.world.now)
-                broker.is_gone = False
-        for broker in brokers.nodes:
-            brokers.move_from(broker)
-        for broker in brokers.nodes:
-            broker.views.update(brokers.leads)
 
     def _is_done(self) -> bool:
         state = self.producer._identity.state

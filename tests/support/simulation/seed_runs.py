@@ -7,6 +7,7 @@
 ``replicas``: these with logs, followers and producers (``replica_simulation``).
 ``consumers``: the client's consumers against scripted brokers (``consumer_simulation``).
 ``producers``: its producers (``producer_simulation``).
+``batches``: its producer of whole batches (``batch_producer_simulation``).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from support.simulation import (
+    batch_producer_simulation,
     cluster_simulation,
     consumer_simulation,
     producer_simulation,
@@ -66,11 +68,17 @@ def run_producers(seed: int) -> int:
     return len(producer_simulation.simulate(seed).sent)
 
 
+def run_batches(seed: int) -> int:
+    """How many records were sent in whole batches."""
+    return len(batch_producer_simulation.simulate(seed).sent)
+
+
 SIMULATIONS: dict[str, Callable[[int], int]] = {
     "cluster": run_cluster,
     "replicas": run_replicas,
     "consumers": run_consumers,
     "producers": run_producers,
+    "batches": run_batches,
 }
 
 

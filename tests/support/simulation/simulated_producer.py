@@ -11,12 +11,13 @@ from support.simulation.simulated_brokers import FOREVER, Event
 from support.simulation.simulated_produce_brokers import ProduceBrokers, ProduceLink
 from support.simulation.simulated_surroundings import Paused, SimulatedCluster
 
+from kbroker.client.batches.producer_metadata import ProducerMetadata
+from kbroker.client.batches.sender import LAST_VERSION
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import ClientError
 from kbroker.client.producer import at_exit
 from kbroker.client.producer.kafka_producer import KafkaProducer
-from kbroker.client.producer.producer_metadata import ProducerMetadata
-from kbroker.client.producer.sender import LAST_VERSION, BatchSender
+from kbroker.client.producer.sender_thread import SenderThread
 
 # What a turn of the sender leaves to the next one at the same moment.
 TURNS_AT_ONCE = 30
@@ -54,7 +55,7 @@ class SimulatedBeside:
 
 
 class SimulatedMetadata(ProducerMetadata):
-    """See ``producer.producer_metadata``."""
+    """See ``batches.producer_metadata``."""
 
     def clock(self) -> float:  # type: ignore[override]
         cluster: Any = self._cluster
@@ -86,8 +87,8 @@ class _Connected:
         self._link.ours.close()
 
 
-class SimulatedSender(BatchSender):
-    """See ``producer.sender``. events: of the last turn."""
+class SimulatedSender(SenderThread):
+    """See ``producer.sender_thread``. events: of the last turn."""
 
     producer: SimulatedKafkaProducer
     events = 0
@@ -177,7 +178,7 @@ class SimulatedKafkaProducer(KafkaProducer):
 
     def _made_sender(
         self, cluster: Cluster, failed: Callable[[ClientError], None] | None
-    ) -> BatchSender:
+    ) -> SenderThread:
         self._pool.simulate(self._now_us)
         made = SimulatedSender(
             self._settings, self._pool, self._loop, cluster, failed, SimulatedMetadata

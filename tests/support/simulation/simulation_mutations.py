@@ -24,6 +24,7 @@ from support.simulation.seed_runs import SIMULATIONS, cheaply
 SEEDS = 400  # what `make test` runs
 CONSUMER = "kbroker.client.consumer."
 PRODUCER = "kbroker.client.producer."
+BATCHES = "kbroker.client.batches."
 
 
 class Edit(NamedTuple):
@@ -248,7 +249,7 @@ PRODUCERS = [
         "(a) what was in flight on a lost connection is forgotten",
         [
             Edit(
-                PRODUCER + "sender:BatchSender._on_lost",
+                BATCHES + "sender:BatchSender._on_lost",
                 "self._retry_or_fail(batch, error, unsure=True)",
                 "pass",
             )
@@ -257,14 +258,14 @@ PRODUCERS = [
     ),
     Mutation(
         "(a) an expired batch does not end",
-        [Edit(PRODUCER + "sender:BatchSender._on_expired", "self._fail(batch,", "(batch,")],
+        [Edit(BATCHES + "sender:BatchSender._on_expired", "self._fail(batch,", "(batch,")],
         "not ended",
     ),
     Mutation(
         "(b) what may have been appended is sent under another number",
         [
             Edit(
-                PRODUCER + "sender:BatchSender._take_row",
+                BATCHES + "sender:BatchSender._take_row",
                 "error.code in OUT_OF_STEP",
                 "error.code in (*OUT_OF_STEP, ErrorCode.REQUEST_TIMED_OUT)",
             )
@@ -275,7 +276,7 @@ PRODUCERS = [
         "(b) an older batch is not waited for before others get new numbers",
         [
             Edit(
-                PRODUCER + "sender:BatchSender._resume_sequence",
+                BATCHES + "sender:BatchSender._resume_sequence",
                 "if not self._loop.is_oldest(batch):",
                 "if False:",
             )
@@ -285,7 +286,7 @@ PRODUCERS = [
         "(b) a rejection is told as success",
         [
             Edit(
-                PRODUCER + "sender:BatchSender._take_row",
+                BATCHES + "sender:BatchSender._take_row",
                 "(ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)",
                 "(ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS)",
             )
@@ -296,7 +297,7 @@ PRODUCERS = [
         "(c) a batch that is sent again does not wait for older ones",
         [
             Edit(
-                PRODUCER + "sender:BatchSender._put_back",
+                BATCHES + "sender:BatchSender._put_back",
                 "self._loop.put_back(batch, pause)",
                 "self._loop.rewrite(batch); self._loop.put_back(batch, pause)",
             )
@@ -306,7 +307,7 @@ PRODUCERS = [
         "(d) every error is told as a refusal for good",
         [
             Edit(
-                PRODUCER + "sender:BatchSender._on_lost",
+                BATCHES + "sender:BatchSender._on_lost",
                 "self._retry_or_fail(batch, error, unsure=True)",
                 "self._fail(batch, RejectedError(ErrorCode.INVALID_RECORD, 'x'))",
             )
@@ -317,7 +318,7 @@ PRODUCERS = [
         "(e) a transaction is committed without a record that has failed",
         [
             Edit(
-                PRODUCER + "sender:BatchSender._break_transaction",
+                BATCHES + "sender:BatchSender._break_transaction",
                 "self._transaction_failed(error)",
                 "pass",
             )
@@ -328,27 +329,23 @@ PRODUCERS = [
         "(e) after an abort late records belong to the next transaction",
         [
             Edit(
-                PRODUCER + "identity:ProducerSession.abort",
-                "self._outdated = not sure and is_first_protocol",
-                "pass",
+                BATCHES + "transactions:abort_transaction",
+                "return after if sure or identity.implicit else None",
+                "return after",
             )
         ],
     ),
     Mutation(
         "(f) a gap of an aborted transaction stays in the numbers",
-        [
-            Edit(
-                PRODUCER + "sender:BatchSender._fail", "elif batch.producer[2] >= 0:", "elif False:"
-            )
-        ],
+        [Edit(BATCHES + "sender:BatchSender._fail", "elif batch.producer[2] >= 0:", "elif False:")],
     ),
     Mutation(
         "(f) an abort that is repeated fences the producer itself",
         [
             Edit(
                 PRODUCER + "identity:ProducerSession.abort",
-                "if not self._outdated and (self.told or not sure):",
-                "if self.told or not sure:",
+                "if not self._outdated and self.told:",
+                "if self.told:",
             )
         ],
         "PRODUCER_FENCED",
@@ -357,14 +354,69 @@ PRODUCERS = [
         "(f) the leader is not asked for again",
         [
             Edit(
-                PRODUCER + "producer_metadata:ProducerMetadata._start",
+                BATCHES + "producer_metadata:ProducerMetadata._start",
                 "self.clock() < self.next_at",
                 "self.clock() < self.next_at + 100",
             )
         ],
     ),
 ]
-MUTATIONS = [*CONSUMERS, *(one._replace(simulation="producers") for one in PRODUCERS)]
+WHOLE_BATCHES = [
+    Mutation(
+        "(b) a flush does not wait for everything",
+        [Edit(BATCHES + "produce:BatchProducer.flush", "while self._pool.used_bytes:", "if True:")],
+        "was not flushed",
+    ),
+    Mutation(
+        "(b) what failed is counted as acknowledged",
+        [Edit(BATCHES + "produce:BatchProducer._count_batch", "if batch.failed:", "if False:")],
+    ),
+    Mutation(
+        "(c) a batch that is sent again does not wait for older ones",
+        [
+            Edit(
+                BATCHES + "sender:BatchSender._put_back",
+                "self._loop.put_back(batch, pause)",
+                "self._loop.rewrite(batch); self._loop.put_back(batch, pause)",
+            )
+        ],
+    ),
+    Mutation(
+        "(d) a batch that is too large is cut",
+        [Edit(BATCHES + "sender:BatchSender._may_split", "self.splits and ", "")],
+    ),
+    Mutation(
+        "(e) a transaction is committed although a batch has failed",
+        [Edit(BATCHES + "produce:BatchProducer._fail", "self._error or error", "None")],
+        "was committed, and",
+    ),
+    Mutation(
+        "(e) after an abort late batches belong to the next transaction",
+        [
+            Edit(
+                BATCHES + "transactions:abort_transaction",
+                "return after if sure or identity.implicit else None",
+                "return after",
+            )
+        ],
+    ),
+    Mutation(
+        "(f) the leader is not asked for again",
+        [
+            Edit(
+                BATCHES + "driven_sender:DrivenSender._put_back",
+                "self._pool.set_leader(",
+                "(",
+            ),
+            Edit(BATCHES + "driven_sender:SharedMetadata._begin", "self._ask(names)", "None"),
+        ],
+    ),
+]
+MUTATIONS = [
+    *CONSUMERS,
+    *(one._replace(simulation="producers") for one in PRODUCERS),
+    *(one._replace(simulation="batches") for one in WHOLE_BATCHES),
+]
 
 
 @contextmanager

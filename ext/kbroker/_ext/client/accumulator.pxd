@@ -92,3 +92,12 @@ cdef class Accumulator:
 # Microseconds of the clock that the sender goes by.
 cdef inline int64_t time_us(Accumulator pool) noexcept nogil:
     return pool.simulated_us if pool.simulated_us else monotonic_us()
+
+
+# With the lock: count a whole batch, which is in its queue. Returns whether the sender is to be woken.
+cdef inline bint take_whole(Accumulator pool, const Batch* batch) noexcept nogil:
+    pool.used += batch.size
+    pool.counters.batches += 1
+    pool.counters.records += batch.count
+    pool.counters.record_bytes += batch.size
+    return batch.part.in_flight < pool.limit_of(batch.part) and pool.is_news(0)

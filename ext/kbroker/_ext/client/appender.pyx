@@ -20,10 +20,30 @@ from kbroker._ext.client.accumulator cimport (
     TAKEN_AND_FULL,
     Accumulator,
     Taken,
+    take_whole,
+    time_us,
 )
-from kbroker._ext.client.producer_batch cimport RECORD_OVERHEAD_MAX, Batch, Record, Topic, hold, put_sized
+from kbroker._ext.client.producer_batch cimport (
+    PARTITIONS_MAX,
+    RECORD_OVERHEAD_MAX,
+    Batch,
+    Record,
+    Topic,
+    has_room,
+    hold,
+    put_sized,
+    put_whole,
+)
 from kbroker._ext.client.record_futures cimport RecordFuture, RecordFutures
-from kbroker._ext.client.threads cimport monotonic_us, unix_ms, wait_until_us
+from kbroker._ext.client.sent_batch cimport SentBatch, handle_of
+from kbroker._ext.client.threads cimport deadline_us, monotonic_us, unix_ms, wait_until_us
+from kbroker._ext.record.record_batch cimport (
+    BATCH_HEADER_BYTES,
+    BATCH_LENGTH_END,
+    BATCH_OK,
+    BatchInfo,
+    read_batch_header,
+)
 
 cdef extern from "Python.h":
     Py_ssize_t list_size "PyList_GET_SIZE"(PyObject* fields) noexcept nogil
@@ -201,6 +221,45 @@ cdef class Appender(Accumulator):
         if keys is not None and buffers.hold_parts(&rows.key_parts, keys, "key") != rows.count:
             raise ValueError(f"{len(keys)} keys for {rows.count} values")
         return self._append_rows(topic, &rows, buffers, headers, partition, timestamp)
+
+    def append_batch(self, str topic not None, int32_t partition, data not None, int32_t records,
+                     double seconds) -> SentBatch:
+        """A batch that exists already, of format 2, from any producer; it is copied.
+
+        It waits for its topic and its partition, if brokers do not know them yet, and for no memory. records: how many
+        numbers it takes of the partition's sequence. seconds: until it fails, if it is not acknowledged. Raises
+        ValueError for bytes that are not exactly one batch, and for a partition that no topic has.
+        """
+        cdef:
+            Buffers buffers = Buffers.__new__(Buffers)
+            Py_ssize_t size = 0
+            const uint8_t* source = <const uint8_t*>buffers.hold(data, 1, &size)
+            BatchInfo info
+            Topic* to
+            Batch* batch
+            bint wakes
+            int64_t now_us = time_us(self)
+        if read_batch_header(source, size, &info) != BATCH_OK or info.batch_length + BATCH_LENGTH_END != size:
+            raise ValueError("not exactly one batch of format 2")
+        if not 0 <= partition < PARTITIONS_MAX:
+            raise ValueError(f"{topic} has no partition {partition}")
+        to = self.known(topic)
+        if to == NULL:
+            to = self._add_topic(topic)
+        self._add_parts(to, partition + 1)
+        self.begin()
+        batch = self._new_batch(to.parts[partition], now_us)
+        if batch == NULL or not has_room(batch, size - BATCH_HEADER_BYTES, 0):
+            self.end()
+            raise MemoryError
+        put_whole(batch, source, &info)
+        batch.count = records
+        batch.deadline_us = deadline_us(now_us, seconds)
+        wakes = take_whole(self, batch)
+        self.end()
+        if wakes:
+            self.ring()
+        return handle_of(batch)
 
     cdef RecordFutures _append_rows(
         self, str topic, Rows* rows, Buffers buffers, headers, partition, timestamp

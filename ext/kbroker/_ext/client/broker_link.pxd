@@ -39,6 +39,8 @@ cdef struct Node:
 cdef Node* new_node(int32_t id, int32_t in_flight_max) noexcept nogil
 # With the GIL. The requests must have been taken out.
 cdef void close_node(Node* node) noexcept
+# With the GIL: the socket is its owner's again.
+cdef void leave_node(Node* node) noexcept
 cdef void free_node(Node* node) noexcept
 # Send what is in `out`; receive once, behind what is in `into`.
 cdef Moved write_some(Node* node) noexcept nogil

@@ -40,14 +40,18 @@ cdef Node* new_node(int32_t id, int32_t in_flight_max) noexcept nogil:
 
 
 cdef void close_node(Node* node) noexcept:
-    node.fd = -1
     if node.socket != NULL:
         try:
             (<object>node.socket).close()
         except OSError:
             pass  # it is closed, all the same
-        Py_XDECREF(node.socket)
-        node.socket = NULL
+    leave_node(node)
+
+
+cdef void leave_node(Node* node) noexcept:
+    node.fd = -1
+    Py_XDECREF(node.socket)
+    node.socket = NULL
     node.out.size = node.out_at = node.into.size = 0
     node.last_id = 0
 

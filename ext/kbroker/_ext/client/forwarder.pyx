@@ -20,17 +20,17 @@ from kbroker._ext.client.accumulator cimport (
     TAKEN_AND_FULL,
     Accumulator,
     Taken,
+    take_whole,
 )
 from kbroker._ext.client.producer_batch cimport (
     BATCH_OPEN,
-    BATCH_READY,
     RECORD_OVERHEAD_MAX,
     Batch,
     Part,
     Record,
     Topic,
     has_room,
-    put_header,
+    put_whole,
 )
 from kbroker._ext.client.record_futures cimport RecordFutures
 from kbroker._ext.client.record_reader cimport RecordReader, well_formed
@@ -318,21 +318,8 @@ cdef class Forwarder:
         if batch == NULL or not has_room(batch, size - BATCH_HEADER_BYTES, self._pool.batch_bytes):
             self._pool.end()
             return NO_MEMORY
-        memcpy(batch.data + BATCH_HEADER_BYTES, data + BATCH_HEADER_BYTES, <size_t>(size - BATCH_HEADER_BYTES))
-        batch.size = size
-        batch.count = info.record_count
-        batch.codec = <signed char>(info.attributes & ATTRIBUTE_CODEC_MASK)
-        batch.first_timestamp = info.first_timestamp
-        batch.max_timestamp = info.max_timestamp
-        batch.charged = size
-        self._pool.used += size
-        put_header(batch)
-        batch.state = BATCH_READY
-        self._pool.counters.batches += 1
-        self._pool.counters.records += info.record_count
-        self._pool.counters.record_bytes += size
-        if part.in_flight < self._pool.limit_of(part) and self._pool.is_news(0):
-            self._wakes = True
+        put_whole(batch, data, info)
+        self._wakes = take_whole(self._pool, batch) or self._wakes
         taker[0] = batch
         return taken
 

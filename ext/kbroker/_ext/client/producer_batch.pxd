@@ -23,6 +23,7 @@ from kbroker._ext.base.wire cimport (
 )
 from kbroker._ext.client.producer_counts cimport TopicCounts
 from kbroker._ext.record.record_batch cimport (
+    ATTRIBUTE_CODEC_MASK,
     ATTRIBUTE_TRANSACTIONAL,
     BATCH_ATTRIBUTES_AT,
     BATCH_BASE_SEQUENCE_AT,
@@ -37,6 +38,7 @@ from kbroker._ext.record.record_batch cimport (
     BATCH_PRODUCER_EPOCH_AT,
     BATCH_PRODUCER_ID_AT,
     BATCH_RECORD_COUNT_AT,
+    BatchInfo,
 )
 
 cdef enum:
@@ -97,6 +99,7 @@ cdef struct Batch:
     int32_t sequence           # -1: has none yet
     int32_t attempts
     int16_t producer_epoch
+    int16_t attributes         # that a whole batch came with, but for its codec and whether it is transactional
     int8_t codec
     BatchState state
     PyObject* error
@@ -205,10 +208,28 @@ cdef inline void put_header(Batch* batch) noexcept nogil:
     store_i32(p + BATCH_RECORD_COUNT_AT, batch.count)
 
 
+# Make a new batch one that exists already: `info` is of `data`, and the batch has room for all of it. It stays as it is,
+# but for what `stamp` writes and what only brokers say. The caller has the lock, unless nobody else knows the batch.
+cdef inline void put_whole(Batch* batch, const uint8_t* data, const BatchInfo* info) noexcept nogil:
+    batch.size = info.batch_length + BATCH_LENGTH_END
+    batch.count = info.record_count
+    batch.codec = <int8_t>(info.attributes & ATTRIBUTE_CODEC_MASK)
+    batch.attributes = info.attributes & ~(ATTRIBUTE_CODEC_MASK | ATTRIBUTE_TRANSACTIONAL)
+    batch.first_timestamp = info.first_timestamp
+    batch.max_timestamp = info.max_timestamp
+    batch.charged = batch.size
+    memcpy(batch.data, data, <size_t>batch.size)
+    store_i64(batch.data, 0)
+    store_i32(batch.data + BATCH_LENGTH_END, -1)
+    batch.state = BATCH_READY
+
+
 # What differs between attempts, and the checksum.
 cdef inline void stamp(Batch* batch, bint transactional) noexcept nogil:
     cdef uint8_t* p = batch.data
-    store_i16(p + BATCH_ATTRIBUTES_AT, <int16_t>(batch.codec | (ATTRIBUTE_TRANSACTIONAL if transactional else 0)))
+    store_i16(
+        p + BATCH_ATTRIBUTES_AT,
+        <int16_t>(batch.attributes | batch.codec | (ATTRIBUTE_TRANSACTIONAL if transactional else 0)))
     store_i64(p + BATCH_PRODUCER_ID_AT, batch.producer_id)
     store_i16(p + BATCH_PRODUCER_EPOCH_AT, batch.producer_epoch)
     store_i32(p + BATCH_BASE_SEQUENCE_AT, batch.sequence)
@@ -277,6 +298,7 @@ cdef inline Batch* new_part(
     if batch.sequence >= 0:
         made.sequence = <int32_t>((<int64_t>batch.sequence + at) & 0x7FFFFFFF)
     made.codec = batch.codec
+    made.attributes = batch.attributes
     made.state = BATCH_READY
     return made
 

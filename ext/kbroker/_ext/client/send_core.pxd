@@ -30,6 +30,7 @@ cdef class SendCore:
         int64_t full_count, full_room
         pollfd* polled
         bint asked_leaders
+        int64_t enough_bytes      # of the pool, at which `run` returns; -1: it does not for that
         bint has_wanted           # a node is wanted that Python was not asked for
 
     cdef bint collect(self, int64_t now_us, int64_t* wake_us) noexcept nogil
@@ -48,6 +49,7 @@ cdef class SendCore:
     cdef void free_request(self, Request* request) noexcept
     cdef void forget_requests(self, Node* node) noexcept
     cdef void lose(self, Node* node, const char* why) noexcept with gil
+    cdef bint is_enough(self) noexcept nogil
     cdef void ask_leaders(self) noexcept with gil
     cdef void ask_added(self) noexcept with gil
     cdef Node* node(self, int32_t id) noexcept nogil

@@ -245,6 +245,10 @@ cdef class SendCore:
         self.full[self.full_count] = batch
         self.full_count += 1
 
+    cdef bint is_enough(self) noexcept nogil:
+        # Only who drives the loop adds to `used` then, so it needs no lock.
+        return self.enough_bytes >= 0 and self.pool.used <= self.enough_bytes
+
     # -- requests
 
     cdef Request next_answered(self, Node* node) noexcept nogil:
@@ -308,11 +312,7 @@ cdef class SendCore:
         self.has_events = True
 
     cdef void ask_leaders(self) noexcept with gil:
-        cdef set topics = set()
-        cdef int64_t i
-        for i in range(self.pool.active_count):
-            if self.pool.active[i].first != NULL and self.pool.active[i].leader < 0:
-                topics.add(<object>self.pool.active[i].topic.name)
+        cdef set topics = {topic for topic, _ in self.leaderless()}
         if topics:
             self.asked_leaders = True
             self.events.append(("leaders", sorted(topics)))
@@ -355,6 +355,15 @@ cdef class SendCore:
     def leaders_known(self) -> None:
         """Metadata was refreshed, or could not be: missing leaders are asked for again."""
         self.asked_leaders = False
+
+    def leaderless(self) -> list[tuple[str, int]]:
+        """Partitions that have batches, and no leader."""
+        cdef list found = []
+        cdef int64_t i
+        for i in range(self.pool.active_count):
+            if self.pool.active[i].first != NULL and self.pool.active[i].leader < 0:
+                found.append((<object>self.pool.active[i].topic.name, self.pool.active[i].index))
+        return found
 
     def in_flight(self, int32_t node) -> int:
         """Requests without a response; -1: there is no connection."""

@@ -27,6 +27,7 @@ from kbroker._ext.client.broker_link cimport (
     Moved,
     Node,
     close_node,
+    leave_node,
     read_some,
     write_some,
 )
@@ -82,9 +83,10 @@ cdef class SendLoop(SendCore):
 
     # -- the loop
 
-    def run(self, double seconds) -> list[tuple]:
-        """Send and receive until there is something to decide, ``Accumulator.wake`` was called or the time is
-        over. In simulated time it sends and receives once. Events:
+    def run(self, double seconds, int64_t enough_bytes=-1) -> list[tuple]:
+        """Send and receive until there is something to decide, ``Accumulator.wake`` was called, a signal came, no more
+        than ``enough_bytes`` wait for their end or the time is over. In simulated time it sends and receives once.
+        Events:
 
         ("answered", node, version, frame, batches)  a response with errors; the frame begins after its length
         ("lost", node, why, batches)  a connection, with the batches that were in flight on it
@@ -98,6 +100,7 @@ cdef class SendLoop(SendCore):
         """
         cdef int64_t until_us = time_us(self.pool) + <int64_t>(min(seconds, 1e6) * 1e6)
         cdef bint again = True
+        self.enough_bytes = enough_bytes
         while again:
             with nogil:
                 self._turn(until_us)
@@ -127,7 +130,7 @@ cdef class SendLoop(SendCore):
             interrupted = self.pool.interrupted
             self.pool.interrupted = False
             self.pool.end()
-            if interrupted or self.pool.simulated_us or time_us(self.pool) >= until_us:
+            if interrupted or self.pool.simulated_us or time_us(self.pool) >= until_us or self.is_enough():
                 return
 
     cdef int _pack(self) except -1:
@@ -350,6 +353,7 @@ cdef class SendLoop(SendCore):
         self.pool.counters.polling_us += woken_us - began_us
         self.pool.begin()
         self.pool.asleep = False
+        self.pool.interrupted = self.pool.interrupted or count < 0
         self.pool.end()
         if count <= 0:
             return
@@ -460,6 +464,14 @@ cdef class SendLoop(SendCore):
         cdef Node* link = self.node(node)
         if link != NULL and link.fd >= 0:
             self.lose(link, why.encode())
+
+    def release(self, int32_t node) -> bool:
+        """Whether the connection's socket is its owner's again; not if bytes are under way."""
+        cdef Node* link = self.node(node)
+        if link == NULL or link.fd < 0 or link.count or link.out_at < link.out.size or link.into.size:
+            return False
+        leave_node(link)
+        return True
 
     def complete(self, SentBatch handle not None, int64_t base_offset, int64_t append_time) -> None:
         """The batch was appended at that offset, -1 if it is unknown. append_time: ms, -1: its own."""

@@ -2,7 +2,7 @@
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
-from kbroker._ext.client.producer_batch cimport BATCH_DONE, BATCH_TAKEN, Batch, hold, release
+from kbroker._ext.client.producer_batch cimport BATCH_DONE, BATCH_FAILED, BATCH_TAKEN, Batch, hold, release
 
 
 cdef class SentBatch:
@@ -28,6 +28,15 @@ cdef class SentBatch:
     def attempts(self) -> int:
         """How often it was sent."""
         return self.batch.attempts
+
+    @property
+    def base_offset(self) -> int:
+        """Where it was appended; -1 if that is unknown, or before its end."""
+        return self.batch.base_offset
+
+    @property
+    def failed(self) -> bool:
+        return self.batch.state == BATCH_FAILED
 
     @property
     def codec(self) -> int:

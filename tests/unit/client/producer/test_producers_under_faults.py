@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ from kbroker.client.aio import AsyncKafkaProducer
 from kbroker.client.batches.produce import BatchProducer
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.connections.connection import Connection
+from kbroker.client.connections.retry import Retry
 from kbroker.client.errors import (
     ClientClosed,
     RejectedError,
@@ -201,30 +203,42 @@ def test_an_open_transaction_is_left_where_close_may_not_wait(broker):
 
 
 class Clock:
-    """Time passes while somebody sleeps."""
+    """Time passes while a producer waits for something."""
 
-    def __init__(self) -> None:
-        self.now = 1000.0
+    def __init__(self, producer: BatchProducer) -> None:
+        self.now = time.monotonic()
+        self._pool, self._loop = producer._pool, producer._sender._loop
+        producer._sender.clock = self.monotonic
+        producer._sender._loop = self  # type: ignore[assignment]
+        self._pool.simulate(int(self.now * 1e6))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
 
     def monotonic(self) -> float:
         return self.now
 
-    def sleep(self, seconds: float) -> None:
-        self.now += max(seconds, 0.001)
+    def run(self, seconds: float, enough_bytes: int) -> Any:
+        events = self._loop.run(0.0, enough_bytes)
+        if not events and seconds > 0:
+            self.now += max(seconds, 0.001)
+            self._pool.simulate(int(self.now * 1e6))
+        return events
 
 
-def test_a_wire_producer_tries_less_and_less_often(monkeypatch):
+def test_a_wire_producer_tries_less_and_less_often():
     """While its brokers are gone, it takes no more of a core than others that wait."""
     tries: list[float] = []
-    clock = Clock()
 
     def leader(topic: str, partition: int, retry: Any) -> Any:
         tries.append(clock.now)
         raise RejectedError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "metadata")
 
-    monkeypatch.setattr("kbroker.client.batches.produce.time", clock)
-    cluster: Any = SimpleNamespace(leader=leader, request_timeout=1.0, asked="127.0.0.1:1")
+    cluster: Any = SimpleNamespace(
+        leader=leader, retry=Retry, request_timeout=1.0, asked="127.0.0.1:1", client_id="x"
+    )
     made = BatchProducer(cluster, idempotent=False, delivery_timeout=30.0)
+    clock = Clock(made)
     builder = BatchBuilder()
     builder.append(b"x")
     made.send("t", 0, bytearray(builder.build()), 1)

@@ -12,7 +12,7 @@ from kbroker.client.connections.metadata import ClusterMetadata, MetadataView, T
 from kbroker.client.errors import ClientClosed, ClientError, Timeout, as_error
 from kbroker.errors import ErrorCode
 
-_NO_LEADER = -1
+_NO_LEADER = _ANY_EPOCH = -1
 
 
 class ProducerMetadata(MetadataView):
@@ -22,6 +22,8 @@ class ProducerMetadata(MetadataView):
     """
 
     clock = staticmethod(time.monotonic)
+    # Whether an earlier epoch of a partition's leader than the latest one is of no account.
+    keeps_epochs = True
 
     def __init__(
         self,
@@ -149,7 +151,7 @@ class ProducerMetadata(MetadataView):
             self._enter_topic(topic)
         self.leading = frozenset(
             part.leader
-            for topic in response.topics.values()
+            for topic in self.topics.values()
             for part in topic.partitions.values()
             if part.leader is not None
         )
@@ -163,5 +165,5 @@ class ProducerMetadata(MetadataView):
         self._pool.set_topic(
             topic.name,
             [_NO_LEADER if part.leader is None else part.leader for part in parts],
-            [part.leader_epoch for part in parts],
+            [part.leader_epoch if self.keeps_epochs else _ANY_EPOCH for part in parts],
         )

@@ -1,7 +1,8 @@
-"""The thread of a producer: decides what becomes of batches that were not simply acknowledged.
+"""What becomes of batches that were not simply acknowledged, for every producer.
 
-``SendLoop.run`` does the rest without the GIL. Nothing here waits for a broker: connections,
-metadata and coordinators are asked beside it, and the results come back as calls (``post``).
+``SendLoop.run`` does the rest without the GIL. A turn of the sender is that call and what it leads
+to; whoever drives it, and asks brokers beside it, differs: a thread (``producer.sender_thread``),
+or the caller's own calls (``driven_sender``). See docs/decisions/0038-one-producer-engine.md.
 """
 
 from __future__ import annotations
@@ -10,20 +11,19 @@ import logging
 import random
 import socket
 import ssl
-import threading
 import time
-from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from kbroker._ext.client.appender import Appender
 from kbroker._ext.client.send_loop import SendLoop
 from kbroker._ext.client.sent_batch import SentBatch
-from kbroker.client.batches.produce import told
+from kbroker.client.batches.answers import FENCED, MOVED, OUT_OF_STEP, UNSURE, words_of
+from kbroker.client.batches.producer_metadata import ProducerMetadata
+from kbroker.client.batches.splitting import halves
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.connections.connection import Connection
 from kbroker.client.errors import (
-    ClientClosed,
     ClientError,
     ConnectionLost,
     RejectedError,
@@ -31,17 +31,12 @@ from kbroker.client.errors import (
     TransactionState,
     UnsupportedByBroker,
 )
-from kbroker.client.producer.answers import FENCED, MOVED, OUT_OF_STEP, UNSURE
-from kbroker.client.producer.beside import SideCalls
-from kbroker.client.producer.producer_metadata import ProducerMetadata
-from kbroker.client.producer.splitting import halves
-from kbroker.client.settings.client_settings import ClientSettings
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
 from kbroker.record.compression import CODEC_NAMES, ZSTD
 from kbroker.wire.stream import Malformed, Pending, body_of
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("kbroker.client.producer.sender")  # programs set its level
 
 # Versions of Produce: the first with batches of format 2; with zstd; the last without and with
 # partitions that are added to a transaction by it.
@@ -52,21 +47,53 @@ LAST_VERSION = 12
 # BOUND: how long the loop sleeps without an event.
 _HOUSE_S = 1.0
 _EPOCH_MAX = 32_767
+_NO_CODEC = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+_NO_ZSTD = "Brokers before Kafka 2.1 do not support zstd; they support lz4, snappy and gzip."
 # After so long without a response it is told as a reason, and others are asked who leads.
 _NOTICED_S, _SILENT_S = 1.0, 3.0
 
 
-class BatchSender:
-    """transaction_failed: told of an error that ends the open transaction, None if there are none.
-    implicit: whether partitions need not be added to a transaction (KIP-890); may change until the
-    first connection.
+Result = TypeVar("Result")
+
+
+class SenderSettings(Protocol):
+    """By Kafka's names. given: those that the user has set."""
+
+    @property
+    def given(self) -> frozenset[str]: ...
+
+    def __getitem__(self, name: str, /) -> Any: ...
+
+
+class Beside(Protocol):
+    """Calls that may wait for a broker: ``then`` has their result or exception, in the sender's
+    thread, now or later.
     """
+
+    def run(
+        self,
+        what: str,
+        call: Callable[[], Result],
+        then: Callable[[Result | None, Exception | None], Any],
+    ) -> None: ...
+
+
+class BatchSender:
+    """transaction_failed: called with an error that nothing may be sent after before somebody has
+    dealt with it: it ends the open transaction, or the producer; None: the next ones are sent, with
+    other sequence numbers. implicit: whether partitions need not be added to a transaction
+    (KIP-890); may change until the first connection.
+    """
+
+    beside: Beside
+    # Whether a batch that its broker finds too large is sent as smaller ones.
+    splits = True
 
     clock = staticmethod(time.monotonic)
 
     def __init__(
         self,
-        settings: ClientSettings,
+        settings: SenderSettings,
         pool: Appender,
         loop: SendLoop,
         cluster: Cluster,
@@ -78,12 +105,7 @@ class BatchSender:
         self._loop = loop
         self._cluster = cluster
         self._transaction_failed = transaction_failed
-        self._posted: deque[Callable[[], None]] = deque()
-        self._posting = threading.Lock()
-        self._ended = False  # nothing is posted any more
         self._timers: list[tuple[float, Callable[[], None]]] = []
-        self._settling: deque[threading.Event] = deque()  # see ``settle``
-        self.beside = SideCalls(self.post, "kafka-producer")
         self._stopping = False
         self._failures: dict[int, int] = {}  # of connections in a row, by node
         self._unreachable: dict[int, Exception] = {}  # why there is no connection, by node
@@ -106,50 +128,8 @@ class BatchSender:
             backoff_max=settings["retry.backoff.max.ms"] / 1000,
             done=lambda heard: pool.wake(),
         )
-        self._thread = threading.Thread(
-            target=self._run, name=f"kafka-producer-{cluster.client_id}", daemon=True
-        )
 
-    # -- other threads
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def post(self, call: Callable[[], None]) -> bool:
-        """Call it in the sender's thread; False if that has ended."""
-        with self._posting:
-            if self._ended:
-                return False
-            self._posted.append(call)
-        self._pool.wake()
-        return True
-
-    def settle(self, seconds: float) -> bool:
-        """Whether the callbacks of all batches that have ended were called within ``seconds``."""
-        called = threading.Event()
-        deadline = time.monotonic() + seconds
-        self._settling.append(called)
-        self._pool.wake()
-        # The thread sets the event when it ends, unless it had ended before.
-        while self._thread.is_alive() and not called.is_set():
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return False
-            called.wait(min(_HOUSE_S, left))
-        return True
-
-    def stop(self, timeout: float | None) -> None:
-        """End the thread; batches that have not ended by then fail."""
-        self._stopping = True
-        self._pool.wake()
-        if not self.is_current:
-            self._thread.join(timeout)
-        self.metadata.close()
-
-    @property
-    def is_current(self) -> bool:
-        """Whether this is the sender's thread, as in a callback."""
-        return threading.current_thread() is self._thread
+    # -- any thread
 
     def trouble(self) -> str:
         """What keeps batches from being acknowledged, as far as that is known."""
@@ -174,30 +154,14 @@ class BatchSender:
         self._identity = producer_id, epoch
         self._pool.set_producer(producer_id, epoch)
 
-    # -- the thread
-
-    def _run(self) -> None:
-        try:
-            while not self._stopping:
-                try:
-                    self._turn()
-                except BaseException:
-                    # INVARIANT: the thread lives, and expires what it cannot send.
-                    logger.exception("the sender's turn failed; it continues with the next one")
-                    time.sleep(0.1)
-        finally:
-            self._end()
+    # -- a turn
 
     def _turn(self) -> None:
-        # Callbacks of batches that ended before this are among the events of this turn, at last.
-        settling = [self._settling.popleft() for _ in range(len(self._settling))]
-        try:
-            self._take_events(0.0 if settling else self._seconds_left())
-        finally:
-            for called in settling:
-                called.set()
-        while self._posted:
-            self._posted.popleft()()
+        self._take_events(self._seconds_left())
+        self._look_after()
+
+    def _look_after(self) -> None:
+        """What is due, whatever has happened."""
         now = self.clock()
         due = [call for at, call in self._timers if at <= now]
         self._timers = [timer for timer in self._timers if timer[0] > now]
@@ -213,52 +177,30 @@ class BatchSender:
     def _take_events(self, seconds: float) -> None:
         for event in self._loop.run(seconds):
             try:
-                getattr(self, f"_on_{event[0]}")(*event[1:])
+                self._take(event)
             except BaseException as error:
                 # INVARIANT: every future ends, also where nothing could be decided.
                 logger.exception("cannot handle what a broker did; the records concerned fail")
                 self._fail_undecided(event[-1], error)
 
+    def _take(self, event: tuple[Any, ...]) -> None:
+        handle: Callable[..., None] = getattr(self, f"_on_{event[0]}")
+        handle(*event[1:])
+
     def _seconds_left(self) -> float:
         soonest = min((at for at, _ in self._timers), default=float("inf"))
         return max(0.0, min(_HOUSE_S, soonest - self.clock()))
-
-    def _end(self) -> None:
-        """Whatever happens to the thread: every future ends."""
-        for node in list(self._links):
-            self._loop.disconnect(node, "the producer was closed")
-        for batch in self._loop.take_unended():
-            self._loop.fail(batch, self._given_up(batch))
-        while events := self._loop.run(0.0):
-            for event in events:
-                if event[0] == "ended":
-                    self._on_ended(*event[1:])
-        for node in list(self._links):
-            if connection := self._note_closed(node):
-                connection.close()
-        for called in self._settling:
-            called.set()
-        with self._posting:
-            self._ended = True
-        while self._posted:  # such as connections that were made meanwhile
-            self._posted.popleft()()
-
-    def _given_up(self, batch: SentBatch) -> ClientClosed:
-        """COMPAT: Java's says that the producer is closed forcefully."""
-        why = self._last_errors.get((batch.topic, batch.partition)) or self._why_not_sent(batch)
-        return ClientClosed(
-            f"the producer was closed before the delivery to {batch.topic}-{batch.partition}; "
-            f"last: {why}"
-        )
 
     def later(self, seconds: float, call: Callable[[], None]) -> None:
         """Call it in that many seconds. In the sender's thread."""
         self._timers.append((self.clock() + seconds, call))
 
     def _fail_undecided(self, batches: Any, error: BaseException) -> None:
+        failure = ClientError(f"{type(error).__name__}: {error}")
         for batch in batches if isinstance(batches, list) else ():
             if isinstance(batch, SentBatch) and batch.taken:
-                self._loop.fail(batch, ClientError(f"{type(error).__name__}: {error}"))
+                self._loop.fail(batch, failure)
+                self._break_transaction(failure)
 
     # -- events
 
@@ -289,6 +231,10 @@ class BatchSender:
             client_id=self._cluster.client_id,
             deadline=self.clock() + seconds,
         )
+        return connection, self._version_of(connection)
+
+    def _version_of(self, connection: Connection) -> int:
+        """Of Produce. Raises UnsupportedByBroker."""
         explicit = self._settings["transactional.id"] is not None and not self.implicit
         most = _LAST_EXPLICIT if explicit else LAST_VERSION
         version = connection.version_of(ApiKey.PRODUCE, most)
@@ -296,7 +242,7 @@ class BatchSender:
             connection.close()
             what = "Produce of Kafka 0.11 and newer"
             raise UnsupportedByBroker(connection.address, what)
-        return connection, version
+        return version
 
     def _take_connection(
         self, node: int, made: tuple[Connection, int] | None, error: Exception | None
@@ -436,11 +382,11 @@ class BatchSender:
         link = self._links.get(node)
         self._answering = link.address if link is not None else f"node {node}"
         for batch in batches:
-            self._take_row(batch, rows.get((batch.topic, batch.partition)))
+            self._take_row(batch, version, rows.get((batch.topic, batch.partition)))
 
     # -- decisions
 
-    def _take_row(self, batch: SentBatch, row: Any) -> None:
+    def _take_row(self, batch: SentBatch, version: int, row: Any) -> None:
         if batch.ended:
             return
         what = f"produce to {batch.topic}-{batch.partition}"
@@ -452,8 +398,12 @@ class BatchSender:
             self._loop.complete(batch, row.base_offset, row.log_append_time_ms)
             self._last_errors.pop((batch.topic, batch.partition), None)
             return
-        error = RejectedError(code, what, told(row))
-        if error.code == ErrorCode.MESSAGE_TOO_LARGE and batch.records > 1 and not self.aborting:
+        error = RejectedError(code, what, words_of(row))
+        if version < _FIRST_ZSTD and batch.codec == ZSTD and error.code not in MOVED:
+            # Such a broker cannot read the batch, and says only that something went wrong.
+            self._fail(batch, RejectedError(_NO_CODEC, what, _NO_ZSTD))
+            return
+        if error.code == ErrorCode.MESSAGE_TOO_LARGE and self._may_split(batch):
             self._split_or_fail(batch, error)
             return
         if error.code in MOVED:
@@ -468,6 +418,9 @@ class BatchSender:
             self._resume_sequence(batch, error)
         else:
             self._retry_or_fail(batch, error, unsure=error.code in UNSURE)
+
+    def _may_split(self, batch: SentBatch) -> bool:
+        return self.splits and batch.records > 1 and not self.aborting
 
     def _split_or_fail(self, batch: SentBatch, error: ClientError) -> None:
         """COMPAT: as Java's. The parts follow one another with the numbers that the batch had, and
@@ -542,8 +495,6 @@ class BatchSender:
         self._loop.put_back(batch, pause)
 
     def _fail(self, batch: SentBatch, error: ClientError) -> None:
-        if batch.codec == ZSTD and error.code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE:
-            logger.warning("brokers before Kafka 2.1 do not support zstd")
         self._loop.fail(batch, error)
         if not self.aborting:
             self._break_transaction(error)

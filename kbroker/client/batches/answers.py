@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kbroker.errors import ErrorCode
 
 # The leader is another one, or none.
@@ -36,3 +38,15 @@ UNSURE = frozenset(
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
+
+
+def words_of(row: Any) -> str | None:
+    """A broker's message about a rejected batch, with the first bad record if it names one: for
+    example its timestamp and the range that the topic accepts.
+    """
+    message: str | None = row.error_message
+    records = row.record_errors or ()
+    of_record = next((record.batch_index_error_message for record in records), None)
+    if not of_record or of_record in (message or ""):
+        return message
+    return ": ".join(filter(None, [message, of_record]))
