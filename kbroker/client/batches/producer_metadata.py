@@ -54,10 +54,12 @@ class ProducerMetadata(MetadataView):
             self._start()
 
     def close(self) -> None:
-        """No more of it. A refresh that is under way closes the cluster at its end."""
+        """No more of it. A refresh that is under way is interrupted, and closes the cluster."""
         with self._changed:
             self._closed = True
-            if not self._running:
+            if self._running:
+                self._cluster.interrupt()
+            else:
                 self._cluster.close()
             self._changed.notify_all()
 

@@ -23,6 +23,7 @@ from kbroker.client.batches.producer_metadata import ProducerMetadata
 from kbroker.client.batches.splitting import halves
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.connections.connection import Connection
+from kbroker.client.connections.ending import Ending
 from kbroker.client.errors import (
     ClientError,
     ConnectionLost,
@@ -107,6 +108,7 @@ class BatchSender:
         self._transaction_failed = transaction_failed
         self._timers: list[tuple[float, Callable[[], None]]] = []
         self._stopping = False
+        self._ending = Ending()  # of connections under way
         self._failures: dict[int, int] = {}  # of connections in a row, by node
         self._unreachable: dict[int, Exception] = {}  # why there is no connection, by node
         self._links: dict[int, Connection] = {}
@@ -230,6 +232,7 @@ class BatchSender:
             self._cluster.security,
             client_id=self._cluster.client_id,
             deadline=self.clock() + seconds,
+            ending=self._ending,
         )
         return connection, self._version_of(connection)
 

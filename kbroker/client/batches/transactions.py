@@ -69,8 +69,9 @@ def init_producer(
         transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
     )
     if transactional_id is not None:
-        response = _ask(cluster, transactional_id, request, "InitProducerId", deadline)
-        implicit = _speaks_second(cluster, transactional_id, deadline)
+        with cluster.within(deadline):
+            response = _ask(cluster, transactional_id, request, "InitProducerId", deadline)
+            implicit = _speaks_second(cluster, transactional_id, deadline)
         return ProducerIdentity(
             transactional_id, response.producer_id, response.producer_epoch, implicit
         )
@@ -159,17 +160,35 @@ def commit_offsets(
     or a member of it, which brokers from Kafka 2.5 reject once the group has given its
     partitions to others (KIP-447).
     """
-    assert identity.transactional_id is not None
     member = GroupMetadata(group) if isinstance(group, str) else group
+    with cluster.within(deadline):
+        if not identity.implicit:
+            _add_offsets(cluster, identity, member.group_id, deadline)
+        _commit_offsets(cluster, identity, member, offsets, deadline)
+
+
+def _add_offsets(
+    cluster: Cluster, identity: ProducerIdentity, group: str, deadline: float | None
+) -> None:
+    """First protocol."""
+    assert identity.transactional_id is not None, "an idempotent producer has no transactions"
+    request = AddOffsetsToTxnRequest(
+        transactional_id=identity.transactional_id,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        group_id=group,
+    )
+    _ask(cluster, identity.transactional_id, request, "AddOffsetsToTxn", deadline)
+
+
+def _commit_offsets(
+    cluster: Cluster,
+    identity: ProducerIdentity,
+    member: GroupMetadata,
+    offsets: Mapping[TopicPartition, tuple[int, str] | tuple[int, str, int]],
+    deadline: float | None,
+) -> None:
     group = member.group_id
-    if not identity.implicit:
-        request = AddOffsetsToTxnRequest(
-            transactional_id=identity.transactional_id,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.producer_epoch,
-            group_id=group,
-        )
-        _ask(cluster, identity.transactional_id, request, "AddOffsetsToTxn", deadline)
     by_topic: dict[str, list[Any]] = defaultdict(list)
     for (topic, partition), (offset, metadata, *epoch) in offsets.items():
         by_topic[topic].append(
@@ -279,14 +298,15 @@ def open_transactional_ids(cluster: Cluster, *, deadline: float | None = None) -
     none."""
     request = ListTransactionsRequest(state_filters=["Ongoing"])
     ids: list[str] = []
-    for node in cluster.nodes(deadline=deadline):
-        try:
-            response = cluster.call(node, request, what="open transactions", deadline=deadline)
-        except UnsupportedByBroker:
-            continue
-        if response.error_code:
-            raise RejectedError(response.error_code, f"open transactions of node {node}")
-        ids += [row.transactional_id for row in response.transaction_states]
+    with cluster.within(deadline):
+        for node in cluster.nodes(deadline=deadline):
+            try:
+                response = cluster.call(node, request, what="open transactions", deadline=deadline)
+            except UnsupportedByBroker:
+                continue
+            if response.error_code:
+                raise RejectedError(response.error_code, f"open transactions of node {node}")
+            ids += [row.transactional_id for row in response.transaction_states]
     return ids
 
 

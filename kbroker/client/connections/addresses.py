@@ -12,6 +12,7 @@ import socket
 import time
 from typing import Any
 
+from kbroker.client.connections.ending import Ending
 from kbroker.client.errors import SettingRefused
 
 # How long an address is tried alone (RFC 8305 section 5).
@@ -35,18 +36,20 @@ def parse_addresses(text: str) -> list[tuple[str, int]]:
     return addresses
 
 
-def connect(host: str, port: int, timeout: float) -> socket.socket:
-    """A connected TCP socket. timeout: in seconds, for all addresses together.
+def connect(host: str, port: int, timeout: float, ending: Ending | None = None) -> socket.socket:
+    """A connected TCP socket. timeout: in seconds, for all addresses together. ending: interrupts
+    it, but not the lookup of the name.
 
-    Raises OSError: of the last address that failed; TimeoutError.
+    Raises OSError: of the last address that failed; TimeoutError; ClientClosed.
     """
+    ending = ending or Ending()
     # As bytes, if it can be: for text Python loads tables of international names, 5 ms.
     name: Any = host.encode() if host.isascii() else host
     infos = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
     if len(infos) == 1:
-        return _connect_one(infos[0], timeout)
+        return _connect_one(infos[0], timeout, ending)
     deadline = time.monotonic() + timeout
-    attempts = _Attempts()
+    attempts = _Attempts(ending)
     try:
         while infos or attempts.sockets:
             if infos:
@@ -56,19 +59,22 @@ def connect(host: str, port: int, timeout: float) -> socket.socket:
             made = attempts.connected(until)
             if made is not None:
                 return made
+            ending.check()
             if time.monotonic() >= deadline:
                 raise TimeoutError(errno.ETIMEDOUT, "timed out")
+        ending.check()
         raise attempts.error or OSError(f"{host} has no address")
     finally:
         attempts.close()
 
 
-def _connect_one(info: Any, timeout: float) -> socket.socket:
+def _connect_one(info: Any, timeout: float, ending: Ending) -> socket.socket:
     family, kind, protocol, _, address = info
     made = socket.socket(family, kind, protocol)
     try:
         made.settimeout(timeout)
-        made.connect(address)
+        with ending.interrupts(made):
+            made.connect(address)
     except BaseException:
         made.close()
         raise
@@ -78,9 +84,11 @@ def _connect_one(info: Any, timeout: float) -> socket.socket:
 class _Attempts:
     """Connections under way, by descriptor."""
 
-    def __init__(self) -> None:
+    def __init__(self, ending: Ending) -> None:
         self.sockets: dict[int, socket.socket] = {}
         self.error: OSError | None = None
+        self._ending = ending
+        self._watched: list[socket.socket] = []
 
     def begin(self, info: Any) -> None:
         family, kind, protocol, _, address = info
@@ -91,6 +99,7 @@ class _Attempts:
             return
         made.setblocking(False)
         self.sockets[made.fileno()] = made
+        self._watched.append(self._ending.add(made))
         code = made.connect_ex(address)
         if code not in (0, errno.EINPROGRESS):
             self._failed(made.fileno(), code)
@@ -119,3 +128,5 @@ class _Attempts:
     def close(self) -> None:
         for made in self.sockets.values():
             made.close()
+        for same in self._watched:
+            self._ending.remove(same)

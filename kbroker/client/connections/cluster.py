@@ -16,13 +16,13 @@ from typing import Any
 
 from kbroker.client.connections.addresses import parse_addresses
 from kbroker.client.connections.connection import Connection
+from kbroker.client.connections.ending import Ending
 from kbroker.client.connections.metadata import ClusterMetadata, read_metadata
 from kbroker.client.connections.metadata import Partition as Partition
 from kbroker.client.connections.metadata import Topic as Topic
 from kbroker.client.connections.retry import Retry, milliseconds
 from kbroker.client.connections.security import Security
 from kbroker.client.errors import (
-    ClientClosed,
     ClientError,
     ConnectionLost,
     RejectedError,
@@ -83,7 +83,7 @@ class Cluster:
         self.on_connected: Callable[[Connection], None] | None = None
         self._seeds = parse_addresses(self.bootstrap)
         self._until: float | None = None  # see ``within``
-        self._ended = False
+        self._ending = Ending()
         self._forget()
 
     @classmethod
@@ -151,7 +151,7 @@ class Cluster:
 
     def interrupt(self) -> None:
         """Let the call under way, and those that follow, raise ClientClosed. Any thread."""
-        self._ended = True
+        self._ending.begin()
         for connection in list(self._connections.values()):
             connection.interrupt()
 
@@ -165,16 +165,20 @@ class Cluster:
             if left <= 0:
                 raise Timeout(what, 0.0, "the requests before it took all the time of the call")
             seconds = min(seconds, left)
-        return Retry(what, seconds)
+        return Retry(what, seconds, self._ending.sleep)
 
     @contextmanager
-    def within(self, seconds: float) -> Iterator[None]:
-        """What is done in the block takes so long at most, with all of its requests."""
-        self._until = Retry.clock() + seconds
+    def within(self, seconds: float | None) -> Iterator[None]:
+        """What is done in the block takes so long at most, with all of its requests; None: the
+        cluster's own deadline.
+        """
+        before = self._until
+        until = Retry.clock() + (self.deadline if seconds is None else seconds)
+        self._until = until if before is None else min(before, until)
         try:
             yield
         finally:
-            self._until = None
+            self._until = before
 
     # -- connections
 
@@ -185,10 +189,10 @@ class Cluster:
         """
         if self._pid != os.getpid():
             self._forget()  # connections of another process: its requests are on them
-        if self._ended:
-            raise ClientClosed("the client is closed")
+        self._ending.check()
         self._note_failures()
         made = self._any_connection(retry) if node is None else self._shared_connection(node, retry)
+        self._ending.check()  # ``interrupt`` may have missed one that was made meanwhile
         retry.asked = self.asked = made.address
         return made
 
@@ -268,7 +272,13 @@ class Cluster:
         deadline = min(retry.attempt(self.connect_timeout), retry.step(self.request_timeout))
         self.asked = f"{address[0]}:{address[1]}"
         try:
-            made = Connection(*address, self.security, client_id=self.client_id, deadline=deadline)
+            made = Connection(
+                *address,
+                self.security,
+                client_id=self.client_id,
+                deadline=deadline,
+                ending=self._ending,
+            )
         except (ConnectionLost, Timeout):
             self._failed(address)
             raise

@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from kbroker.client.connections.addresses import connect
+from kbroker.client.connections.ending import Ending
 from kbroker.client.errors import (
     AuthenticationFailed,
     ClientError,
@@ -61,7 +62,8 @@ class Connection:
 
     receive_buffer_bytes: of the socket; None: the system sizes it to the connection, up to
     ``net.ipv4.tcp_rmem``, while a size that is set stays, up to ``net.core.rmem_max``.
-    Raises ConnectionLost, Timeout, AuthenticationFailed, UnsupportedByBroker.
+    ending: interrupts the constructor, also within a handshake.
+    Raises ConnectionLost, Timeout, AuthenticationFailed, UnsupportedByBroker, ClientClosed.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Connection:
         client_id: str = "kbroker",
         deadline: float,
         receive_buffer_bytes: int | None = None,
+        ending: Ending | None = None,
     ) -> None:
         self.host, self.port = host, port
         self.address = f"{host}:{port}"
@@ -86,20 +89,27 @@ class Connection:
         self._is_tls = security is not None and security.uses_tls
         self._wakes = blocking.Wakes(None)  # for each packet
         self._receive_buffer_bytes = receive_buffer_bytes
+        self._ending = ending or Ending()
         self._socket = self._connect(host, port, deadline)
         try:
-            if security is not None:
-                self._socket = security.wrap(self._socket, host, self.address, deadline)
-            self._wakes = blocking.Wakes(None if self._is_tls else self._socket)
-            self._negotiate(deadline)
-            if security is not None and security.mechanism is not None:
-                renewal_s = security.authenticate(self, deadline)
-                if renewal_s is not None:
-                    self._reauthenticate_at = time.monotonic() + renewal_s
-            self.stream.frame_bytes_max = FRAME_BYTES_MAX
+            with self._ending.interrupts(self._socket):
+                self._introduce(deadline)
         except BaseException:
             self.close()
             raise
+
+    def _introduce(self, deadline: float) -> None:
+        """TLS, versions, and the login."""
+        security = self._security
+        if security is not None:
+            self._socket = security.wrap(self._socket, self.host, self.address, deadline)
+        self._wakes = blocking.Wakes(None if self._is_tls else self._socket)
+        self._negotiate(deadline)
+        if security is not None and security.mechanism is not None:
+            renewal_s = security.authenticate(self, deadline)
+            if renewal_s is not None:
+                self._reauthenticate_at = time.monotonic() + renewal_s
+        self.stream.frame_bytes_max = FRAME_BYTES_MAX
 
     @staticmethod
     def _make_stream(client_id: str) -> Stream:
@@ -109,7 +119,7 @@ class Connection:
 
     def _connect(self, host: str, port: int, deadline: float) -> socket.socket:
         try:
-            made = connect(host, port, self._left(deadline, "connect"))
+            made = connect(host, port, self._left(deadline, "connect"), self._ending)
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             if self._receive_buffer_bytes is not None:

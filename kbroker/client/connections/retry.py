@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kbroker.client.errors import (
@@ -45,13 +46,16 @@ class Retry:
 
     What still fails after ``TELL_AFTER_S`` is a warning in the log, once.
 
-    what: what the call is for, in words. seconds: until its deadline.
+    what: what the call is for, in words. seconds: until its deadline. sleep: instead of
+    ``time.sleep``, for who may be interrupted.
     """
 
     clock = staticmethod(time.monotonic)
-    sleep = staticmethod(time.sleep)
 
-    def __init__(self, what: str, seconds: float) -> None:
+    def __init__(
+        self, what: str, seconds: float, sleep: Callable[[float], object] | None = None
+    ) -> None:
+        self._interruptible = sleep
         self.what = what
         self.seconds = seconds
         self.deadline = self.clock() + seconds
@@ -61,6 +65,10 @@ class Retry:
         self._pause_max_s = min(PAUSE_MAX_S, seconds / PAUSES_AT_LEAST)
         self._last: Exception | None = None
         self._tell_at = self.deadline - seconds + TELL_AFTER_S
+
+    def sleep(self, seconds: float) -> None:
+        """Before the next attempt."""
+        (self._interruptible or time.sleep)(seconds)
 
     def step(self, request_timeout: float) -> float:
         """The deadline of one request."""

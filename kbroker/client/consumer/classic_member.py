@@ -482,7 +482,7 @@ class ClassicMember:
 
     def failed(self, error: ClientError, now: float) -> None:
         """There was no response."""
-        if self.state is ClassicState.GONE or isinstance(error, Interrupted):
+        if self.is_leaving() or isinstance(error, Interrupted):
             return
         if self._asked == "sync" and self.state is ClassicState.SYNCING:
             self.state = ClassicState.JOINING  # whether it was assigned something is unknown

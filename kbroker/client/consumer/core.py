@@ -43,6 +43,8 @@ _numbers = itertools.count(1)
 # A call's own deadline is told by the call, which knows why; this is for one that is queued.
 _GRACE_S = 0.5
 _CLOSE_LANES_S = 2.0
+# What is interrupted ends at once, unless it looks a name up.
+_INTERRUPTED_S = 0.3
 
 
 class Core:
@@ -492,6 +494,9 @@ class Core:
                     self.coordinator_lane.close(min(_CLOSE_LANES_S, timeout))
                 for lane in self._lanes:
                     lane.close(0.0)
+                interrupted = self._clock() + _INTERRUPTED_S
+                for lane in self._lanes:
+                    lane.join(max(0.0, interrupted - self._clock()))
                 self.inbox.take()
                 if self.commits is not None:
                     self.commits.run_callbacks()

@@ -16,6 +16,7 @@ from kbroker._ext.record.record_cursor import RecordsDamaged, end_offset
 from kbroker.client.batches.offsets import TopicPartition as Key
 from kbroker.client.connections.cluster import NO_TOPIC_ID
 from kbroker.client.connections.connection import Connection
+from kbroker.client.connections.ending import Ending
 from kbroker.client.connections.metadata import BrokerAddress
 from kbroker.client.consumer.consumer_metadata import ConsumerMetadata
 from kbroker.client.consumer.fetch_link import FetchLink
@@ -165,7 +166,7 @@ class Fetcher:
         self.parts: dict[Key, ReadPartition] = {}
         self._nodes: dict[int, _FetchNode] = {}
         self.sets = FetchedSets(self.parts, self._release, self._note_change, self._clock)
-        self._closed = False
+        self._ending = Ending()  # of connections under way
         self.changed = True  # something may be fetched that was not before
         self._look_at = 0.0
         self.counts = dict.fromkeys(
@@ -262,6 +263,7 @@ class Fetcher:
             lambda made, error: self._connected(node, made, error),
             security=self._settings.security,
             client_id=self._client_id,
+            ending=self._ending,
             receive_buffer_bytes=buffer if buffer > 0 else None,
         )
 
@@ -273,7 +275,7 @@ class Fetcher:
         if made is None:
             self._failed(node, error)
             return
-        if self._closed or self._nodes.get(node.id) is not node:
+        if self._ending.has_begun or self._nodes.get(node.id) is not node:
             made.close()
             return
         node.failures = 0
@@ -573,7 +575,7 @@ class Fetcher:
 
     def close(self, now: float) -> None:
         """End sessions, and close all connections."""
-        self._closed = True
+        self._ending.begin()
         for node in self._nodes.values():
             link, node.link = node.link, None
             if link is None:

@@ -165,6 +165,11 @@ class Lane:
             if self._thread.is_alive():
                 self._cluster.interrupt()
 
+    def join(self, timeout: float) -> None:
+        """Wait for what ``close`` has interrupted."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+
 
 class NodeLanes:
     """A lane for each broker: one that is silent delays no question to another."""
@@ -185,6 +190,12 @@ class NodeLanes:
         """As ``Lane.close``, each."""
         for lane in self._lanes.values():
             lane.close(timeout)
+
+    def join(self, timeout: float) -> None:
+        """As ``Lane.join``, all of them together."""
+        deadline = time.monotonic() + timeout
+        for lane in self._lanes.values():
+            lane.join(max(0.0, deadline - time.monotonic()))
 
 
 def aside(

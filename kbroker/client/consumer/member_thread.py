@@ -30,6 +30,8 @@ _LOOK_S = 2.0
 _MOVED = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
 
 _AFTER_FAILURE_S = 1.0
+# What is interrupted ends at once, unless it looks a name up.
+_INTERRUPTED_S = 0.3
 
 
 class WaitUntil(NamedTuple):
@@ -115,9 +117,15 @@ class MemberThread:
                 os.write(self._write, b"\0")
 
     def join(self, timeout: float) -> bool:
-        """Wait for the end of the thread; whether it has ended."""
+        """Wait for the end of the thread, which is interrupted after these seconds; whether it has
+        ended by itself.
+        """
         self._thread.join(timeout)
-        return not self._thread.is_alive()
+        has_ended = not self._thread.is_alive()
+        if not has_ended:
+            self._cluster.interrupt()
+            self._thread.join(_INTERRUPTED_S)
+        return has_ended
 
     def _run(self) -> None:
         try:

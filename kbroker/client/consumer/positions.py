@@ -376,12 +376,13 @@ def reset_offsets(
     cluster: Cluster, wanted: Mapping[Key, int], read_committed: bool, deadline: float
 ) -> dict[Key, Offset]:
     """Offsets by time; the end where no record is as new. Raises ClientError."""
-    offsets = list_offsets(cluster, wanted, read_committed=read_committed, deadline=deadline)
-    beyond = {key: LATEST for key, row in offsets.items() if row.offset == NO_OFFSET}
-    if beyond:
-        offsets.update(
-            list_offsets(cluster, beyond, read_committed=read_committed, deadline=deadline)
-        )
+    with cluster.within(deadline):
+        offsets = list_offsets(cluster, wanted, read_committed=read_committed, deadline=deadline)
+        beyond = {key: LATEST for key, row in offsets.items() if row.offset == NO_OFFSET}
+        if beyond:
+            offsets.update(
+                list_offsets(cluster, beyond, read_committed=read_committed, deadline=deadline)
+            )
     return offsets
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from kbroker.client.connections.connection import Connection
+from kbroker.client.connections.ending import Ending
 from kbroker.client.connections.security import Security
 from kbroker.client.errors import ClientError, ConnectionLost, Timeout
 from kbroker.client.monitoring.client_metrics import MetricGroup
@@ -58,6 +59,7 @@ class MetricsPush:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._connection: Connection | None = None
+        self._ending = Ending()  # of a connection under way
         # Brokers that announce the requests, and when each has failed last.
         self._addresses: dict[Address, float] = {}
         self._close_by: float | None = None  # until when the last push may take
@@ -101,8 +103,10 @@ class MetricsPush:
         if thread is None or thread is threading.current_thread():
             return
         thread.join(max(0.0, by - time.monotonic()))
-        if thread.is_alive() and (connection := self._connection) is not None:
-            connection.interrupt()
+        if thread.is_alive():
+            self._ending.begin()
+            if (connection := self._connection) is not None:
+                connection.interrupt()
             thread.join(0.1)
 
     def forget(self) -> None:
@@ -186,7 +190,11 @@ class MetricsPush:
                 return made
             self._disconnect()
         made = self._connection = Connection(
-            *address, self._security, client_id=self._client_id, deadline=deadline
+            *address,
+            self._security,
+            client_id=self._client_id,
+            deadline=deadline,
+            ending=self._ending,
         )
         if made.speaks(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS) and made.speaks(ApiKey.PUSH_TELEMETRY):
             return made

@@ -13,7 +13,7 @@ from kbroker.client.batches.sender import BatchSender
 from kbroker.client.batches.transactions import ProducerIdentity
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.consumer.partitions import as_committed
-from kbroker.client.errors import ClientError, TransactionState
+from kbroker.client.errors import ClientError, Timeout, TransactionState
 from kbroker.client.settings.client_settings import ClientSettings
 from kbroker.errors import ErrorCode
 
@@ -56,12 +56,33 @@ class ProducerSession:
 
     def ask(self, seconds: float | None = None) -> ProducerIdentity:
         """A producer id, a new epoch of the transactional id. seconds: None: of one attempt."""
-        with self._lock:
-            try:
-                return self._ask(min(self._seconds, _ASK_S) if seconds is None else seconds)
-            finally:
-                if self._closed:
-                    self._cluster.close()
+        most = min(self._seconds, _ASK_S) if seconds is None else seconds
+        with self._turn("a producer id", most) as left:
+            return self._ask(left)
+
+    @contextmanager
+    def _turn(self, what: str, seconds: float) -> Iterator[float]:
+        """Whoever is in the block may ask, alone; gets the seconds that are left. Raises Timeout if
+        others take all of them.
+        """
+        left = seconds
+        if not self._lock.acquire(blocking=False):
+            until = time.monotonic() + seconds
+            if not self._lock.acquire(timeout=max(0.0, seconds)):
+                asked = f", asked of {self._cluster.asked}" if self._cluster.asked else ""
+                raise Timeout(what, seconds, f"another request{asked} took all of it")
+            left = until - time.monotonic()
+        try:
+            yield max(0.0, left)
+        finally:
+            self._lock.release()
+            if self._closed:
+                self._close_unused()
+
+    def _close_unused(self) -> None:
+        if self._lock.acquire(blocking=False):
+            self._cluster.close()
+            self._lock.release()
 
     def _ask(self, seconds: float) -> ProducerIdentity:
         self._identity = transactions.init_producer(
@@ -71,19 +92,16 @@ class ProducerSession:
 
     def add_partitions(self, parts: Iterable[TopicPartition]) -> None:
         """Add them to the transaction (first protocol)."""
-        with self._lock:
+        with self._turn("add partitions to the transaction", self._seconds) as left:
             assert self._identity is not None
             self.told = True
-            transactions.add_partitions(
-                self._cluster, self._identity, parts, deadline=self._seconds
-            )
+            transactions.add_partitions(self._cluster, self._identity, parts, deadline=left)
 
     def close(self) -> None:
-        """Whoever asks at this moment closes the cluster."""
+        """Whoever asks at this moment is interrupted, and closes the cluster."""
         self._closed = True
-        if self._lock.acquire(blocking=False):
-            self._cluster.close()
-            self._lock.release()
+        self._cluster.interrupt()
+        self._close_unused()
 
     # -- in the thread of the user
 
@@ -134,20 +152,19 @@ class ProducerSession:
         rows = as_committed(offsets)
         if not isinstance(group, str | GroupMetadata):
             raise TypeError(f"the name of a group, or group_metadata(), not {group!r}")
-        with self._lock, self._remembered():
+        what = "commit offsets in the transaction"
+        with self._turn(what, self._seconds) as left, self._remembered():
             assert self._identity is not None
             self.told = True
-            transactions.commit_offsets(
-                self._cluster, self._identity, group, rows, deadline=self._seconds
-            )
+            transactions.commit_offsets(self._cluster, self._identity, group, rows, deadline=left)
 
     def commit(self, seconds: float) -> None:
         """Commit what was acknowledged. The caller has flushed."""
-        with self._lock, self._remembered():
+        with self._turn("commit the transaction", seconds) as left, self._remembered():
             if self.told:
                 assert self._identity is not None
                 after = transactions.end_transaction(
-                    self._cluster, self._identity, commit=True, deadline=max(0.0, seconds)
+                    self._cluster, self._identity, commit=True, deadline=left
                 )
                 self._take(after)
         self.state = READY
@@ -156,12 +173,12 @@ class ProducerSession:
         """sure: nothing that was sent can still arrive, and the sequence numbers have no gap; see
         ``transactions.abort_transaction``.
         """
-        with self._lock, self._remembered():
+        with self._turn("abort the transaction", seconds) as left, self._remembered():
             assert self._identity is not None
-            deadline = time.monotonic() + seconds
+            deadline = time.monotonic() + left
             if not self._outdated and self.told:
                 after = transactions.abort_transaction(
-                    self._cluster, self._identity, sure=sure, deadline=max(0.0, seconds)
+                    self._cluster, self._identity, sure=sure, deadline=left
                 )
                 self._outdated = after is None
                 if after is not None:

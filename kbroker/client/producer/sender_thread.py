@@ -107,6 +107,7 @@ class SenderThread(BatchSender):
 
     def _end(self) -> None:
         """Whatever happens to the thread: every future ends."""
+        self._ending.begin()
         for node in list(self._links):
             self._loop.disconnect(node, "the producer was closed")
         for batch in self._loop.take_unended():

@@ -76,6 +76,8 @@ class Introduction:
         if identity is not None:
             self._asked_in_vain = False
             self._sender.set_producer(identity.producer_id, identity.producer_epoch)
+        elif isinstance(error, ClientClosed):
+            pass  # nobody waits for it
         elif isinstance(error, ClientError) and not error.retriable:
             self._pool.close(error)
             self._sender.fail_all(error)

@@ -249,6 +249,9 @@ class SimulatedLane:
     def close(self, timeout: float) -> None:
         pass
 
+    def join(self, timeout: float) -> None:
+        pass
+
 
 class SimulatedNodeLanes:
     def __init__(self, cluster: Callable[[], Any], inbox: SimulatedInbox) -> None:
@@ -262,6 +265,9 @@ class SimulatedNodeLanes:
         return self._lanes[node]
 
     def close(self, timeout: float) -> None:
+        pass
+
+    def join(self, timeout: float) -> None:
         pass
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
+from support.silent_address import silent_address
 
 from kbroker.client.connections import addresses
 
@@ -26,14 +27,7 @@ class Hosts:
         return self.found[-1]
 
     def silent(self) -> None:
-        """Its queue of connections is full, so that the kernel answers nothing."""
-        listener = self._stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
-        address = listener.getsockname()
-        for _ in range(4):
-            waiting = self._stack.enter_context(socket.socket())
-            waiting.setblocking(False)
-            waiting.connect_ex(address)
-        self.found.append(address)
+        self.found.append(self._stack.enter_context(silent_address()))
 
     def refusing(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -25,7 +25,7 @@ from kbroker.client.consumer.subscriptions import (
     encode_assignment,
     encode_subscription,
 )
-from kbroker.client.errors import CommitFailed, ConnectionLost
+from kbroker.client.errors import ClientClosed, CommitFailed, ConnectionLost
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -284,6 +284,21 @@ def test_leaving_does_not_wait_for_a_join():
     assert script.member.is_leaving()
     script.member.failed(Interrupted("closed"), script.now)
     script.waits()
+    assert isinstance(script.member.next(script.now), End)
+
+
+def test_a_member_that_leaves_does_so_whatever_becomes_of_the_request_before():
+    """It became one that waits for the next poll, its thread stayed, and the group waited for it
+    until its session had ended.
+    """
+    script = stable()
+    script.now += 3.0
+    script.asks(HeartbeatRequest)
+    script.member.leave()
+
+    script.member.failed(ClientClosed("closed"), script.now)
+
+    assert isinstance(script.member.next(script.now), Ask)
     assert isinstance(script.member.next(script.now), End)
 
 
