@@ -346,6 +346,17 @@ class LogTruncated(OffsetOutOfRange):
     code = ErrorCode(1)
 
 
+class TopicReplaced(OffsetOutOfRange):
+    """The topic was deleted and created again: the position was one of the former topic."""
+
+    def __init__(
+        self, topic: str, partition: int, wanted: int, log_start: int, log_end: int
+    ) -> None:
+        super().__init__(topic, partition, wanted, log_start, log_end)
+        what = f"{topic}-{partition}: the topic was deleted and created again"
+        self.args = (f"{what}: offset {wanted} is of the former one",)
+
+
 class CommitFailed(RejectedError):
     """The member has lost its partitions to others of its group before its commit: what it has read
     since its last one is read again there.

@@ -41,6 +41,7 @@ class ProducerMetadata(MetadataView):
         self._done = done
         self._changed = threading.Condition()
         self._tracked: set[str] = set()
+        self._entered: dict[str, int] = {}  # which incarnation of a topic the pool knows
         self._refused: dict[str, ClientError] = {}
         self._last_error: Exception | None = None
         self._running = False
@@ -164,8 +165,11 @@ class ProducerMetadata(MetadataView):
             return  # not a list of partitions
         with self._changed:
             self._refused.pop(topic.name, None)
+        incarnation = self.incarnation(topic.name)
         self._pool.set_topic(
             topic.name,
             [_NO_LEADER if part.leader is None else part.leader for part in parts],
             [part.leader_epoch if self.keeps_epochs else _ANY_EPOCH for part in parts],
+            self._entered.get(topic.name) != incarnation,
         )
+        self._entered[topic.name] = incarnation

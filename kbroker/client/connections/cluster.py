@@ -17,6 +17,7 @@ from typing import Any
 from kbroker.client.connections.addresses import parse_addresses
 from kbroker.client.connections.connection import Connection
 from kbroker.client.connections.ending import Ending
+from kbroker.client.connections.metadata import NO_TOPIC_ID as NO_TOPIC_ID
 from kbroker.client.connections.metadata import ClusterMetadata, read_metadata
 from kbroker.client.connections.metadata import Partition as Partition
 from kbroker.client.connections.metadata import Topic as Topic
@@ -38,7 +39,6 @@ from kbroker.protocol.messages.metadata import MetadataRequest
 
 GROUP, TRANSACTION = 0, 1
 _FIRST_NOT_TO_CREATE = 4  # version of Metadata
-NO_TOPIC_ID = bytes(16)
 # BOUND: idle connections are closed by brokers after ten minutes; ours before that.
 _IDLE_S = 240.0
 # BOUND: idle connections kept for reuse, per node.

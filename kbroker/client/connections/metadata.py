@@ -74,6 +74,48 @@ def _topic(row: Any, racks: Mapping[int, str]) -> Topic:
     return Topic(row.name, row.topic_id, dict(sorted(partitions.items())), row.is_internal)
 
 
+# Until the epochs of leaders that are older than known ones are believed: the topic has been
+# recreated, by brokers that give it no id.
+_OLD_EPOCHS_S = 10.0
+NO_TOPIC_ID = bytes(16)
+
+
+class _Incarnation:
+    """The topic that has a name now. number: it rises with each. epochs: the newest, of the leaders
+    of its partitions. former: ids of topics that had the name before. old_since: since when brokers
+    tell older epochs.
+    """
+
+    def __init__(self, topic: Topic) -> None:
+        self.number = 0
+        self.id = topic.id
+        self.former: set[bytes] = set()
+        self.epochs: dict[int, int] = {}
+        self.old_since: float | None = None
+        self.note(topic)
+
+    def note(self, topic: Topic) -> None:
+        self.id = topic.id
+        for partition, row in topic.partitions.items():
+            self.epochs[partition] = max(row.leader_epoch, self.epochs.get(partition, -1))
+
+    def is_older(self, topic: Topic) -> bool:
+        """Whether some leader is of an earlier epoch than is known."""
+        return any(
+            0 <= row.leader_epoch < self.epochs.get(partition, -1)
+            for partition, row in topic.partitions.items()
+        )
+
+    def replace(self, topic: Topic) -> None:
+        """Another topic has the name."""
+        self.number += 1
+        if self.id != NO_TOPIC_ID:
+            self.former.add(self.id)
+        self.epochs.clear()
+        self.old_since = None
+        self.note(topic)
+
+
 class MetadataView:
     """What a producer or a consumer knows, of the topics that it has asked for.
 
@@ -94,6 +136,7 @@ class MetadataView:
         self._backoff_max_s = backoff_max_s
         self._subscribers: list[Callable[[ClusterMetadata | None], None]] = []
         self.topics: dict[str, Topic] = {}
+        self._incarnations: dict[str, _Incarnation] = {}
         self.errors: dict[str, ClientError] = {}
         self.brokers: dict[int, BrokerAddress] = {}
         self.trouble: Exception | None = None
@@ -110,6 +153,9 @@ class MetadataView:
         self._pause()
         self.trouble = None
         self.heard_at = self._clock()
+        response = response._replace(
+            topics={name: row for name, row in response.topics.items() if self._is_present(row)}
+        )
         self.brokers = response.brokers
         self.errors = {
             name: RejectedError(code, f"metadata of topic {name}")
@@ -119,6 +165,35 @@ class MetadataView:
             self.topics.pop(name, None)
         self.topics.update(response.topics)
         self._tell(response)
+
+    def incarnation(self, name: str) -> int:
+        """A number that rises when the topic of that name is another one than before, whose leaders
+        have epochs of their own.
+        """
+        known = self._incarnations.get(name)
+        return 0 if known is None else known.number
+
+    def _is_present(self, topic: Topic) -> bool:
+        """Whether a response speaks of the topic that has the name now, as far as is known; False:
+        the broker is behind.
+        """
+        known = self._incarnations.get(topic.name)
+        if known is None:
+            self._incarnations[topic.name] = _Incarnation(topic)
+            return True
+        if topic.id in known.former:
+            return False
+        has_ids = NO_TOPIC_ID not in (topic.id, known.id)
+        if has_ids and topic.id != known.id:
+            known.replace(topic)
+        elif has_ids or not known.is_older(topic):
+            known.old_since = None
+            known.note(topic)
+        elif known.old_since is None:
+            known.old_since = self._clock()
+        elif self._clock() - known.old_since >= _OLD_EPOCHS_S:
+            known.replace(topic)
+        return True
 
     def fail(self, error: Exception | None) -> None:
         """The pauses before the next request double, up to the longest."""
@@ -133,6 +208,7 @@ class MetadataView:
         if topic is not None and key[1] in topic.partitions:
             row = topic.partitions[key[1]]
             topic.partitions[key[1]] = row._replace(leader=leader, leader_epoch=epoch)
+            self._incarnations[key[0]].note(topic)
 
     def _pause(self) -> None:
         pause_s = self._backoff_s * 2.0 ** min(max(self.failures - 1, 0), 30)

@@ -342,7 +342,9 @@ class Core:
                 self.membership.subscribe(topics)
 
     def _on_leaders(self) -> None:
-        self.positions.compare(self.fetcher.adopt_metadata())
+        doubtful, replaced = self.fetcher.adopt_metadata()
+        self.positions.leave(replaced)
+        self.positions.compare(doubtful)
 
     def _out_of_range(self, part: ReadPartition, error: OffsetOutOfRange) -> None:
         self.positions.out_of_range(part, error)

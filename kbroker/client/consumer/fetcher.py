@@ -522,22 +522,26 @@ class Fetcher:
 
     # -- metadata
 
-    def adopt_metadata(self) -> list[ReadPartition]:
+    def adopt_metadata(self) -> tuple[list[ReadPartition], list[ReadPartition]]:
         """Leaders as they are known now. Returns the partitions whose position is to be compared
-        with the log of a new leader.
+        with the log of a new leader, and those whose position is of a topic that is gone, while
+        another one has its name.
         """
-        doubtful = []
+        doubtful, replaced = [], []
         for part in self.parts.values():
             topic, partition = part.key
             known = self._metadata.topics.get(topic)
             row = known.partitions.get(partition) if known is not None else None
             if known is None or row is None:
                 continue
-            if part.topic_id != known.id:
-                # Another topic of that name has epochs of its own.
-                if part.topic_id != NO_TOPIC_ID:
-                    part.epoch = -1
-                part.topic_id, part.leader_epoch = known.id, -1
+            incarnation = self._metadata.incarnation(topic)
+            if part.incarnation != incarnation:
+                if part.incarnation is not None:
+                    part.epoch = -1  # another topic of that name has epochs of its own
+                    if NO_TOPIC_ID not in (part.topic_id, known.id):
+                        replaced.append(part)
+                part.incarnation, part.leader_epoch = incarnation, -1
+            part.topic_id = known.id
             if row.leader_epoch < part.leader_epoch:
                 continue  # from a broker that is behind
             if row.leader_epoch > part.leader_epoch >= 0:
@@ -551,7 +555,7 @@ class Fetcher:
             if broker is not None and node.address not in (None, (broker.host, broker.port)):
                 self._forget(node)
         self.changed = True
-        return doubtful
+        return doubtful, replaced
 
     def _forget(self, node: _FetchNode) -> None:
         """It has another address now."""

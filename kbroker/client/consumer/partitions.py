@@ -113,9 +113,10 @@ class ReadPartition:
     fetch_offset: that of the next one to fetch. reset: what the position is looked up by, a
     timestamp; None: by what is committed. epoch: of the record before the position, -1 if unknown.
     validating: the position is to be compared with the leader's log before more is returned
-    (KIP-320). in_lookup: a question about the position is under way. fault: why it cannot be read,
-    until the position is changed; ``fail`` sets it. fault_due: when ``poll`` raises that next.
-    faults: the partitions with a fault, of one consumer.
+    (KIP-320). incarnation: of the topic, see ``MetadataView``. in_lookup: a question about the
+    position is under way. fault: why it cannot be read, until the position is changed; ``fail``
+    sets it. fault_due: when ``poll`` raises that next. faults: the partitions with a fault, of one
+    consumer.
     """
 
     __slots__ = (
@@ -126,6 +127,7 @@ class ReadPartition:
         "fetch_offset",
         "high_watermark",
         "in_lookup",
+        "incarnation",
         "key",
         "last_stable_offset",
         "leader",
@@ -152,6 +154,7 @@ class ReadPartition:
         self.faults = {} if faults is None else faults
         self.fault_due = 0.0
         self.topic_id = NO_TOPIC_ID
+        self.incarnation: int | None = None  # unknown
         self.leader = NO_NODE
         self.leader_epoch = -1
         self.position: int | None = None

@@ -31,6 +31,7 @@ from kbroker.client.errors import (
     NoOffsetForPartition,
     OffsetOutOfRange,
     RejectedError,
+    TopicReplaced,
     UnsupportedByBroker,
 )
 from kbroker.client.settings.client_settings import ClientSettings
@@ -236,6 +237,19 @@ class Positions:
         part.look_up(None)
         self._reset(part)
         self.missing = True
+
+    def leave(self, parts: Iterable[ReadPartition]) -> None:
+        """Their topics were deleted and created again: positions are of logs that are gone, and
+        what was fetched of those is dropped. From their place in the new log, records before it
+        would never be returned.
+        """
+        for part in parts:
+            if part.position is not None:
+                error = TopicReplaced(*part.key, part.position, 0, -1)
+                self.out_of_range(part, error)
+            elif part.reset is not None:
+                part.look_up(part.reset)
+                self.missing = True
 
     # -- truncation (KIP-320)
 

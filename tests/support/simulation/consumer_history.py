@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
-from support.simulation.simulated_brokers import KEYS, Brokers, Key, World
+from support.simulation.simulated_brokers import Brokers, Key, World
 from support.simulation.simulated_group import Accepted
 from support.simulation.simulated_logs import Record
 
@@ -33,12 +33,13 @@ STALL_S = 12.0
 
 
 class _Reading:
-    """A partition, from when it was taken over until it is given up. next: behind the last record,
-    or what the program has named.
+    """A partition, from when it was taken over until it is given up, or until another topic has its
+    name. next: behind the last record, or what the program has named. topic: which of that name.
     """
 
-    def __init__(self, part: ReadPartition) -> None:
+    def __init__(self, part: ReadPartition, topic: int) -> None:
         self.part = part
+        self.topic = topic
         self.uids: set[int] = set()
         self.last = -1
         self.next: int | None = None
@@ -56,8 +57,10 @@ class History:
         self.is_away = False  # a program does not poll
         self.checked = 0  # partitions, for progress
         self.seen: set[int] = set()
-        self.prefix: dict[Key, int] = dict.fromkeys(KEYS, 0)
-        self.begins: dict[Key, set[int]] = {key: {0} for key in KEYS}
+        self.prefix: dict[Key, int] = defaultdict(int)
+        self.begins: dict[Key, set[int]] = defaultdict(lambda: {0})
+        self.topics: dict[Key, int] = defaultdict(int)  # how often it was recreated
+        self.topic_of: dict[int, int] = {}  # which of these a record is in, if not the first
         self.commits: list[Accepted] = []
         self.errors: list[Any] = []
         self._wrong: list[str] = []  # said where an exception would be caught
@@ -74,9 +77,11 @@ class History:
             record = self.brokers.records[one.uid]
             key = one.key
             assert record.offset == one.offset, f"{key}: {record} at {one.offset}"
-            reading = self._reading(program, key)
+            reading = self._reading(program, key, self.topic_of.get(one.uid, 0))
             assert reading.part is not program.paused.get(key), f"{key} is paused"
-            if reading.next is None:
+            if reading.topic < self.topics[key]:
+                assert record.offset >= (reading.next or 0), f"{key}: {record} was returned twice"
+            elif reading.next is None:
                 self._check_begin(key, record)
             elif self.unclean:
                 self._check_next_unclean(key, reading, record)
@@ -89,25 +94,45 @@ class History:
         for key in {one.key for one in found}:
             self._extend(key)
 
-    def _reading(self, program: Program, key: Key) -> _Reading:
+    def _reading(self, program: Program, key: Key, topic: int) -> _Reading:
         part = program.core.fetcher.parts[key]
         reading = self._readings.get((program.number, key))
-        if reading is None or reading.part is not part:
-            reading = self._readings[program.number, key] = _Reading(part)
+        if reading is None or reading.part is not part or reading.topic < topic:
+            reading = self._readings[program.number, key] = _Reading(part, topic)
+        assert reading.topic == topic, f"{key}: a record of a former topic after one of the next"
         return reading
 
     def sought(self, program: Program, key: Key, offset: int) -> None:
         """The program continues there. What it skips is not missing."""
-        self._reading(program, key).next = offset
-        for record in self.brokers.leads[key].log.records(False, 0, offset):
-            self.seen.add(record.uid)
+        self.begins[key].add(offset)  # if it has not heard yet of the topic that is there now
+        reading = self._readings.get((program.number, key))
+        topic = self.topics[key] if reading is None else reading.topic
+        self._reading(program, key, topic).next = offset
+        self._skip(key, offset)
         self._extend(key)
 
     def _check_begin(self, key: Key, record: Record) -> None:
-        if not self.unclean:
+        if self.topics[key] and not self.brokers.has_ids:
+            self._skip(key, record.offset)  # nothing tells that the topic is another one
+        elif not self.unclean:
             begin = max(one for one in self.begins[key] if one <= record.offset)
             missed = self._skipped(key, begin, record)
             assert not missed, f"{key} begins at {record}, and not at {missed[0]}"
+
+    def recreated(self, key: Key) -> None:
+        """The topic of that name is another one, and empty."""
+        self.topics[key] += 1
+        self.prefix[key] = 0
+        self.begins[key] = {0}
+
+    def appended(self, key: Key, first: int) -> None:
+        """Records from this offset on."""
+        for record in self.brokers.leads[key].log.records(False, first):
+            self.topic_of[record.uid] = self.topics[key]
+
+    def _skip(self, key: Key, before: int) -> None:
+        for record in self.brokers.leads[key].log.records(False, 0, before):
+            self.seen.add(record.uid)
 
     def _check_follows(self, key: Key, after: int, record: Record) -> None:
         assert record.offset >= after, f"{key}: {record} was returned twice"
@@ -151,10 +176,13 @@ class History:
         self.prefix[key] = self.brokers.readable(log)
 
     def missing(self) -> list[tuple[Key, Record]]:
-        """What was returned by nobody."""
+        """What was returned by nobody. Without ids, positions of a former topic are those of the
+        next one, as far as its log goes.
+        """
         return [
             (key, record)
             for key, lead in self.brokers.leads.items()
+            if self.brokers.has_ids or not self.topics[key]
             for record in lead.log.records(self.brokers.read_committed)
             if record.uid not in self.seen
         ]
@@ -239,6 +267,8 @@ class History:
                 and now - brokers.disturbed[key] >= STALL_S
                 and brokers.is_well(leader)
             )
+            if self.topics[key] and not brokers.has_ids:
+                continue
             if not is_quiet or leader.errors or leader.slow_s or key in brokers.refused:
                 continue
             ends = [end for at, end in brokers.appended_at[key] if at <= now - STALL_S]

@@ -1,6 +1,6 @@
 """Consumers of the client against scripted brokers, for one seed, in one thread and simulated time:
 leaders move, brokers are slow, silent, cut off or gone, answers are lost, late or errors, the group
-rebalances.
+rebalances, topics grow or are deleted and created again.
 
 The consumers are the product's (``Core`` with all of its parts, both kinds of members); what they
 run on is ``simulated_surroundings``, and ``consumer_history`` checks what was returned. When the
@@ -13,7 +13,7 @@ import random
 from typing import Any
 
 from support.simulation.consumer_history import History
-from support.simulation.simulated_brokers import FOREVER, KEYS, NODES, Broker, Brokers, Key, World
+from support.simulation.simulated_brokers import FOREVER, NODES, TOPICS, Broker, Brokers, Key, World
 from support.simulation.simulated_group import SESSION_S, ClassicGroup, ConsumerGroup
 from support.simulation.simulated_program import Program
 
@@ -36,6 +36,7 @@ class Simulation:
         self.history = History(self.world, self.brokers, self.unclean, self.kind != "alone")
         made = ConsumerGroup if self.kind == "consumer" else ClassicGroup
         self.group = self.brokers.group = made(self.world, self.history.accepted)
+        self.group.keys = self.brokers.keys
         self.assignors = chance.choice(ASSIGNORS)
         self.commits_itself = chance.random() < 0.3
         self.deletes = False
@@ -44,6 +45,9 @@ class Simulation:
             self.brokers.transactional = chance.random() < 0.4
             self.brokers.read_committed = chance.random() < 0.5
             self.deletes = chance.random() < 0.3
+        self.recreates = self.kind == "alone" and not self.unclean and chance.random() < 0.5
+        if self.brokers.fetch_version == 12 and self.kind != "consumer":
+            self.brokers.has_ids = chance.random() < 0.3
         self.poll_s = chance.choice((12, 60))
         self.programs: list[Program] = []
         self._killed = False
@@ -105,7 +109,7 @@ class Simulation:
             self.start()
         chance, brokers = self.world.random, self.brokers
         broker = brokers.nodes[chance.randrange(NODES)]
-        key = chance.choice(KEYS)
+        key = chance.choice(brokers.keys)
         if self.is_steady:
             if not self._killed and broker.number != brokers.coordinator:
                 self._killed = True
@@ -113,8 +117,8 @@ class Simulation:
             return
         kind = chance.choices(
             ("move", "silence", "cut", "slow", "errors", "coordinator", "kill", "member", "pause",
-             "refuse", "expel", "rebalance", "hold", "seek", "delete"),
-            (5, 2, 1, 1, 2, 1, 0.3, 3 if self.is_static else 1, 0.5, 0.5, 1, 1, 1, 1, 1),
+             "refuse", "expel", "rebalance", "hold", "seek", "delete", "grow", "recreate"),
+            (5, 2, 1, 1, 2, 1, 0.3, 3 if self.is_static else 1, 0.5, 0.5, 1, 1, 1, 1, 1, 0.3, 1),
         )[0]  # fmt: skip
         match kind:
             case "move":
@@ -155,6 +159,10 @@ class Simulation:
                 self.seek(key)
             case "delete" if self.deletes:
                 self.delete(key)
+            case "grow" if self.kind != "alone":
+                self.grow()
+            case "recreate" if self.recreates:
+                self.recreate(chance.choice(list(TOPICS)))
             case "refuse":
                 brokers.refused.add(key)
                 self.world.after(chance.uniform(1, 8), lambda: self.end_refusal(key))
@@ -196,6 +204,20 @@ class Simulation:
         log.delete_before(self.world.random.randint(log.start, log.stable))
         self.brokers.disturbed[key] = self.world.now
         self.history.deleted(key)
+
+    def grow(self) -> None:
+        """Once."""
+        if len(self.brokers.keys) == len(self.brokers.leads) == 4:
+            self.brokers.disturb()
+            self.brokers.grow("b")
+            self.group.topics_grew()
+
+    def recreate(self, name: str) -> None:
+        brokers = self.brokers
+        brokers.recreate(name)
+        for key in [key for key in brokers.keys if key[0] == name]:
+            brokers.disturbed[key] = self.world.now
+            self.history.recreated(key)
 
     def rebalance(self) -> None:
         """Perhaps while commits wait."""
@@ -264,7 +286,11 @@ class Simulation:
         self._append = self.world.after(chance.expovariate(4), self._on_append)
 
     def _on_append(self) -> None:
-        self.brokers.append(self.world.random.choice(KEYS), self.world.random.randint(1, 5))
+        key, brokers = self.world.random.choice(self.brokers.keys), self.brokers
+        first = brokers.leads[key].log.end
+        brokers.append(key, self.world.random.randint(1, 5))
+        if self.history.topics[key]:
+            self.history.appended(key, first)
         self.history.is_away = any(one.away_until > self.world.now for one in self.open)
         self.history.check_progress()
         self._next_append()

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from support.simulation.simulated_logs import NO_PRODUCER, Log, Record
 
+from kbroker.client.connections.metadata import NO_TOPIC_ID
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.fetch import FetchResponse
 from kbroker.protocol.messages.find_coordinator import FindCoordinatorResponse
@@ -77,14 +78,18 @@ class World:
 
 
 class Lead(NamedTuple):
+    """topic_id: of the topic that has the name; brokers tell it unless ``has_ids`` is false."""
+
     leader: int
     epoch: int
     log: Log
+    topic_id: bytes
 
 
 class Broker:
     """silent_until: it neither reads nor answers before. views: who leads, as far as it has heard.
     incarnation: connections to an earlier one are cut. waiting: what is to be told that.
+    ids: of the topics that it has heard of.
     """
 
     def __init__(self, number: int) -> None:
@@ -97,6 +102,7 @@ class Broker:
         self.errors = 0  # so many requests more are answered with errors
         self.incarnation = 0
         self.views: dict[Key, Lead] = {}
+        self.ids = dict(TOPICS)
         self.sessions: dict[int, dict[Key, Any]] = {}
         self.epochs: dict[int, int] = {}
         self.waiting: dict[int, Callable[[], Any]] = {}
@@ -105,7 +111,8 @@ class Broker:
 class Brokers:
     """loss: how often a request or a response is lost, and the connection with it. transactional:
     some records are in transactions. read_committed: consumers do not read those that are not
-    committed.
+    committed. has_ids: topics have ids, by which they are fetched. keys: all partitions.
+    former: logs of topics that were deleted, and created again.
     """
 
     log_type: Any = Log
@@ -114,6 +121,9 @@ class Brokers:
         self.world = world
         self.nodes = [Broker(number) for number in range(NODES)]
         self.leads: dict[Key, Lead] = {}
+        self.keys = list(KEYS)
+        self.has_ids = True
+        self.former: list[tuple[Key, Any]] = []
         self.disturbed = dict.fromkeys(KEYS, FOREVER)  # when something last happened to them
         self.coordinator = 0
         self.group: Any = None  # simulated_group
@@ -127,8 +137,10 @@ class Brokers:
         self._tokens = itertools.count()
         self._sessions = itertools.count(1)
         self._uids = itertools.count()
+        self._topic_ids = itertools.count(10)
         for at, key in enumerate(KEYS):
-            self._lead(key, Lead(at % NODES, 0, self.log_type()), at_once=True)
+            lead = Lead(at % NODES, 0, self.log_type(), TOPICS[key[0]])
+            self._lead(key, lead, at_once=True)
 
     # -- what happens to them
 
@@ -147,7 +159,52 @@ class Brokers:
                 left = broker.silent_until - self.world.now
                 self.world.after(left + 0.1, lambda: self._hear(broker, key))
             return
-        broker.views[key] = self.leads[key]
+        lead = self.leads[key]
+        if broker.ids.get(key[0]) == lead.topic_id:  # else it hears of the topic as a whole
+            broker.views[key] = lead
+
+    def grow(self, name: str) -> Key:
+        """A topic has a partition more."""
+        key = name, sum(one[0] == name for one in self.keys)
+        self.keys.append(key)
+        self.appended_at[key] = []
+        topic_id = next(lead.topic_id for one, lead in self.leads.items() if one[0] == name)
+        self._lead(key, Lead(self.world.random.randrange(NODES), 0, self.log_type(), topic_id))
+        return key
+
+    def recreate(self, name: str) -> None:
+        """A topic is deleted, and after a while there is another one of that name."""
+        chance, world = self.world.random, self.world
+        topic_id = next(self._topic_ids).to_bytes(16, "big")
+        for key in [key for key in self.keys if key[0] == name]:
+            self.former.append((key, self.leads[key].log))
+            leader = chance.randrange(NODES)
+            self.leads[key] = Lead(leader, 0, self.log_type(), topic_id)
+            self.appended_at[key] = []
+        away_s = chance.choice((0.0, 0.5, 5.0))
+        for broker in self.nodes:
+            gone_s = chance.choice((0.0, 0.05, 3.0))
+            created_s = away_s + chance.choice((0.0, 0.05, 3.0))
+            world.after(gone_s, lambda broker=broker: self._hear_of_end(broker, name))
+            world.after(created_s, lambda broker=broker: self._hear_of_topic(broker, name))
+
+    def _hear_of_end(self, broker: Broker, name: str) -> None:
+        present = next(lead.topic_id for key, lead in self.leads.items() if key[0] == name)
+        if self.is_well(broker) and broker.ids.get(name) != present:
+            broker.ids.pop(name, None)
+            for key in [key for key in broker.views if key[0] == name]:
+                del broker.views[key]
+
+    def _hear_of_topic(self, broker: Broker, name: str) -> None:
+        if broker.silent_until > self.world.now:
+            if broker.silent_until < FOREVER:
+                left = broker.silent_until - self.world.now
+                self.world.after(left + 0.1, lambda: self._hear_of_topic(broker, name))
+            return
+        for key in [key for key in self.keys if key[0] == name]:
+            broker.ids[name] = self.leads[key].topic_id
+            broker.views[key] = self.leads[key]
+            self.disturbed[key] = self.world.now
 
     def move(self, key: Key, cut: int = 0) -> None:
         """Another broker leads. cut: batches that are lost in an unclean election."""
@@ -156,13 +213,14 @@ class Brokers:
         if able:
             epoch = lead.epoch + self.world.random.choice((1, 1, 2))
             chosen = self.world.random.choice(able)
-            self._lead(key, Lead(chosen, epoch, lead.log.of_next_leader(epoch, cut)))
+            log = lead.log.of_next_leader(epoch, cut)
+            self._lead(key, Lead(chosen, epoch, log, lead.topic_id))
 
     def disturb(self, broker: Broker | None = None) -> None:
         """Something happens to a broker (None: to all), or ends."""
         of_group = self.group is not None and broker is not None
         if broker is None or (of_group and broker.number == self.coordinator):
-            self.disturbed = dict.fromkeys(KEYS, self.world.now)
+            self.disturbed = dict.fromkeys(self.keys, self.world.now)
         else:
             for key, lead in self.leads.items():
                 if lead.leader == broker.number:
@@ -173,7 +231,8 @@ class Brokers:
 
     def append(self, key: Key, count: int) -> None:
         lead = self.leads[key]
-        if not self.is_well(self.nodes[lead.leader]):
+        leader = self.nodes[lead.leader]
+        if not self.is_well(leader) or leader.ids.get(key[0]) != lead.topic_id:
             return
         uids = [next(self._uids) for _ in range(count)]
         chance, producer = self.world.random, NO_PRODUCER
@@ -317,9 +376,14 @@ class Brokers:
         ]
         listed = {one.number for one in alive}
         topics = []
-        for name, topic_id in TOPICS.items():
+        for name in TOPICS:
             parts = []
-            for key in (key for key in KEYS if key[0] == name):
+            if name not in broker.ids:
+                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                topics.append(MetadataResponse.MetadataResponseTopic(name=name, error_code=error))
+                continue
+            topic_id = broker.ids[name] if self.has_ids else NO_TOPIC_ID
+            for key in (key for key in broker.views if key[0] == name):
                 view = broker.views[key]
                 leader = view.leader if view.leader in listed and not is_wrong else -1
                 error = 0 if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
@@ -350,7 +414,9 @@ class Brokers:
         return FindCoordinatorResponse(node_id=there.number, host=host, port=port)
 
     def _error(self, broker: Broker, key: Key, epoch: int, is_wrong: bool) -> int:
-        view = broker.views[key]
+        view = broker.views.get(key)
+        if view is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if is_wrong:
             return self.world.random.choice(MOVED_ERRORS)
         if 0 <= epoch < view.epoch:
@@ -368,16 +434,18 @@ class Brokers:
             for row in topic.partitions:
                 key = topic.name, row.partition_index
                 error = self._error(broker, key, row.current_leader_epoch, is_wrong)
-                log = broker.views[key].log
-                end = log.stable if request.isolation_level else log.end
-                offset = log.start if row.timestamp == EARLIEST else end
-                epoch = log.epoch_at(offset) if row.timestamp == EARLIEST else -1
-                fields = {"offset": offset, "leader_epoch": epoch}
+                fields: dict[str, int] = {}
+                if not error:
+                    log = broker.views[key].log
+                    end = log.stable if request.isolation_level else log.end
+                    offset = log.start if row.timestamp == EARLIEST else end
+                    epoch = log.epoch_at(offset) if row.timestamp == EARLIEST else -1
+                    fields = {"offset": offset, "leader_epoch": epoch}
                 parts.append(
                     ListOffsetsResponse.ListOffsetsPartitionResponse(
                         partition_index=row.partition_index,
                         error_code=error,
-                        **({} if error else fields),
+                        **fields,
                     )
                 )
             topics.append(
@@ -428,9 +496,8 @@ class Brokers:
 
     def _session(self, broker: Broker, request: Any) -> tuple[dict[Key, Any], int, int]:
         """What is asked for, with what was asked for before in the session."""
-        names = {topic_id: name for name, topic_id in TOPICS.items()}
         rows = {
-            (names[topic.topic_id], row.partition): row
+            (topic.topic, row.partition): (topic.topic_id if self.has_ids else NO_TOPIC_ID, row)
             for topic in request.topics
             for row in topic.partitions
         }
@@ -449,7 +516,7 @@ class Brokers:
         broker.epochs[request.session_id] += 1
         for topic in request.forgotten_topics_data:
             for partition in topic.partitions:
-                known.pop((names[topic.topic_id], partition), None)
+                known.pop((topic.topic, partition), None)
         known.update(rows)
         return known, request.session_id, 0
 
@@ -458,19 +525,25 @@ class Brokers:
     ) -> dict[Key, Any]:
         """What there is to say of these partitions."""
         found = {}
-        for key, row in known.items():
-            fields = self._row(broker, key, row, is_wrong, level)
+        for key, (topic_id, row) in known.items():
+            if topic_id != NO_TOPIC_ID and broker.ids.get(key[0]) != topic_id:
+                fields = {"error_code": ErrorCode.UNKNOWN_TOPIC_ID}
+            else:
+                fields = self._row(broker, key, row, is_wrong, level)
             if fields:
-                found[key] = FetchResponse.PartitionData(partition_index=key[1], **fields)
+                data = FetchResponse.PartitionData(partition_index=key[1], **fields)
+                found[key] = topic_id, data
         return found
 
     def _row(
         self, broker: Broker, key: Key, row: Any, is_wrong: bool, level: int
     ) -> dict[str, Any]:
         error = self._error(broker, key, row.current_leader_epoch, is_wrong)
-        view = broker.views[key]
+        view = broker.views.get(key)
         if key in self.refused:
             return {"error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+        if view is None:
+            return {"error_code": error}
         if error:
             fields: dict[str, Any] = {"error_code": error}
             if self.world.random.random() < 0.5 and not is_wrong:
@@ -503,9 +576,10 @@ class Brokers:
             FetchResponse.FetchableTopicResponse(
                 topic=name,
                 topic_id=topic_id,
-                partitions=[row for key, row in found.items() if key[0] == name],
+                partitions=[
+                    row for key, (of, row) in found.items() if (key[0], of) == (name, topic_id)
+                ],
             )
-            for name, topic_id in TOPICS.items()
-            if any(key[0] == name for key in found)
+            for name, topic_id in dict.fromkeys((key[0], of) for key, (of, _) in found.items())
         ]
         return FetchResponse(session_id=number, responses=topics)

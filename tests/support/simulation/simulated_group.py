@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from support.simulation.simulated_brokers import KEYS, TOPICS, Event, Key, Reply, World
+from support.simulation.simulated_brokers import TOPICS, Event, Key, Reply, World
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
@@ -45,11 +45,15 @@ class Group:
 
     def __init__(self, world: World, on_accepted: Callable[[Accepted], None]) -> None:
         self.world = world
+        self.keys: list[Key] = []  # all partitions of its topics
         self.on_accepted = on_accepted
         self.committed: dict[Key, tuple[int, int]] = {}
         self.instances: dict[str, str] = {}  # static members
         self.commits_wait_until = 0.0  # they are to be made again later
         self.numbers = itertools.count(1)
+
+    def topics_grew(self) -> None:
+        """It has other ``keys``; here members notice that themselves."""
 
     def handle(self, name: str, request: Any, reply: Reply, error: int) -> None:
         """error: of every answer, unless it is 0."""
@@ -408,15 +412,19 @@ class ConsumerGroup(Group):
         known = self.members.get(member)
         return known.assigned.get(key, self.epoch + 1) if known is not None else -1
 
+    def topics_grew(self) -> None:
+        """See ``Group``: the coordinator notices."""
+        self._retarget()
+
     def _retarget(self) -> None:
         """Each member gets the same, and keeps what it has so far as that goes."""
         self.epoch += 1
         self.target = {name: set() for name in self.members}
         if not self.members:
             return
-        most = -(-len(KEYS) // len(self.members))
+        most = -(-len(self.keys) // len(self.members))
         left = []
-        for key in (key for key in KEYS if key not in self._withheld):
+        for key in (key for key in self.keys if key not in self._withheld):
             owner = next((name for name, one in self.members.items() if key in one.assigned), None)
             if owner is not None and len(self.target[owner]) < most:
                 self.target[owner].add(key)
@@ -428,7 +436,7 @@ class ConsumerGroup(Group):
     def rebalance(self) -> float:
         """See ``Group``: some partitions are nobody's for a while."""
         seconds = self.world.random.choice((0.5, 2.0, 4.0))
-        self._withheld = set(self.world.random.sample(KEYS, 2))
+        self._withheld = set(self.world.random.sample(self.keys, 2))
         self._retarget()
 
         def give_back() -> None:

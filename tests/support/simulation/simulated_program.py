@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from support.simulation.simulated_brokers import FOREVER, KEYS, Event, Key
+from support.simulation.simulated_brokers import FOREVER, TOPICS, Event, Key
 from support.simulation.simulated_surroundings import SimulatedSurroundings
 
 from kbroker.client.consumer.collector import Kind
@@ -78,10 +78,10 @@ class Program:
         self.is_closed = False
         self.away_until = 0.0
         if self.core.commits is None:
-            self.core.assign(KEYS)
+            self.core.assign(simulation.brokers.keys)
         else:
             self._note_commits(self.core.commits)
-            self.core.topics = frozenset(name for name, _ in KEYS)
+            self.core.topics = frozenset(TOPICS)
             self.core.membership = ConsumerMembership(self.core)
             self.core.membership.listener = self
             self.core.track()

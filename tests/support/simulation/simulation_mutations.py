@@ -68,6 +68,10 @@ CONSUMERS = [
         ],
     ),
     Mutation(
+        "(b) a recreated topic is read from where the former one was left",
+        [Edit(CONSUMER + "positions:Positions.leave", "self.out_of_range(part, error)", "pass")],
+    ),
+    Mutation(
         "(b) reading begins behind the committed offset",
         [
             Edit(

@@ -169,10 +169,13 @@ cdef class Accumulator:
 
     # -- topics
 
-    def set_topic(self, str name not None, list leaders not None, list epochs not None) -> None:
+    def set_topic(
+        self, str name not None, list leaders not None, list epochs not None, bint is_another=False,
+    ) -> None:
         """The nodes that lead the partitions of a topic, -1 where there is none, and their epochs.
 
-        An older epoch than the known one changes nothing. An empty list: the topic is not there.
+        An older epoch than the known one changes nothing, unless it is_another topic of that name than before. An
+        empty list: the topic is not there.
         """
         cdef Topic* topic
         cdef Part* part
@@ -189,7 +192,7 @@ cdef class Accumulator:
         for i, (leader, epoch) in enumerate(numbers):
             part = topic.parts[i]
             self.begin()
-            if epoch < 0 or epoch >= part.leader_epoch:
+            if is_another or epoch < 0 or epoch >= part.leader_epoch:
                 if part.leader != leader and part.in_flight:
                     part.held = True
                 part.leader = leader
@@ -200,7 +203,7 @@ cdef class Accumulator:
         if topic.sticky >= topic.count:
             topic.sticky = 0
         for i in range(topic.count, topic.room):
-            topic.parts[i].leader = -1
+            topic.parts[i].leader = topic.parts[i].leader_epoch = -1  # another one may come back
         self.news = True
         self.end()
 

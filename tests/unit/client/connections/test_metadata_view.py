@@ -24,7 +24,9 @@ def partition(number: int, leader: int = 1, epoch: int = 0, replicas: tuple[int,
 
 
 def response(
-    *topics: tuple[str, int, list[Any]], racks: dict[int, str | None] | None = None
+    *topics: tuple[str, int, list[Any]],
+    racks: dict[int, str | None] | None = None,
+    topic_id: bytes = bytes(16),
 ) -> Any:
     brokers = [
         SimpleNamespace(node_id=node, host=f"b{node}", port=9092, rack=rack)
@@ -32,7 +34,7 @@ def response(
     ]
     rows = [
         SimpleNamespace(
-            name=name, error_code=code, topic_id=bytes(16), is_internal=False, partitions=parts
+            name=name, error_code=code, topic_id=topic_id, is_internal=False, partitions=parts
         )
         for name, code, parts in topics
     ]
@@ -128,3 +130,53 @@ def test_leader_that_another_response_told_is_known(view: MetadataView):
 
     assert view.topics["t"].partitions[0][:2] == (2, 4)
     assert list(view.topics["t"].partitions) == [0]
+
+
+def test_topic_that_was_recreated_is_another_one_and_the_former_one_does_not_come_back(
+    view: MetadataView,
+):
+    """Brokers that are behind told of the former one for a moment."""
+    heard: list[Any] = []
+    view.subscribe(lambda read: heard.append(sorted(read.topics)))
+    view.take(response(("t", 0, [partition(0, 1, 5)]), topic_id=b"o" * 16))
+
+    view.take(response(("t", 0, [partition(0, 2, 0)]), topic_id=b"n" * 16))
+    view.take(response(("t", 0, [partition(0, 1, 5)]), topic_id=b"o" * 16))
+
+    assert view.incarnation("t") == 1
+    assert (view.topics["t"].id, view.topics["t"].partitions[0].leader) == (b"n" * 16, 2)
+    assert heard == [["t"], ["t"], []]
+
+
+def test_topic_with_an_id_is_the_same_whatever_the_epochs_of_a_broker_that_is_behind(
+    view: MetadataView, clock: Clock
+):
+    view.take(response(("t", 0, [partition(0, 1, 5)]), topic_id=b"o" * 16))
+    for _ in range(3):
+        clock.now += 20.0
+        view.take(response(("t", 0, [partition(0, 2, 4)]), topic_id=b"o" * 16))
+
+    assert view.incarnation("t") == 0
+
+
+@pytest.mark.parametrize(("seconds", "incarnation"), [(9.9, 0), (10.0, 1)])
+def test_topic_without_an_id_is_another_one_if_its_leaders_stay_older(
+    seconds: float, incarnation: int, view: MetadataView, clock: Clock
+):
+    """Only brokers that are behind tell older epochs, and not for long."""
+    view.take(response(("t", 0, [partition(0, 1, 5)])))
+    view.take(response(("t", 0, [partition(0, 2, 0)])))
+    clock.now += seconds
+    view.take(response(("t", 0, [partition(0, 2, 0)])))
+
+    assert view.incarnation("t") == incarnation
+
+
+def test_older_leaders_that_are_told_once_in_a_while_are_those_of_brokers_that_are_behind(
+    view: MetadataView, clock: Clock
+):
+    for epoch in (5, 4, 5, 4):
+        view.take(response(("t", 0, [partition(0, 1, epoch)])))
+        clock.now += 8.0
+
+    assert view.incarnation("t") == 0

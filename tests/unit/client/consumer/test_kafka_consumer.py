@@ -187,8 +187,8 @@ def test_a_topic_that_was_recreated_is_read_under_its_new_id(scene):
     with scene.consumer() as consumer:
         assert values(consumer, 3) == [0, 1, 2]
         scene.topic_id, scene.epoch = bytes(15) + b"\2", 0
-        scene.log = [(3, batch(3, 1))]
-        assert values(consumer, 1) == [3]
+        scene.log = [(0, batch(0, 5))]
+        assert values(consumer, 5) == [0, 1, 2, 3, 4]  # and not from offset 3 on
     ids = {topic.topic_id for one in scene.fetches[0] for topic in one.topics}
     assert ids == {ID, scene.topic_id}
 

@@ -389,6 +389,25 @@ def test_older_leader_epoch_changes_nothing():
         assert link.turn() == [("connect", 55)]
 
 
+@pytest.mark.parametrize("was_away", [True, False])
+def test_the_leader_of_a_recreated_topic_is_believed(was_away):
+    """Its epochs begin again. Records of it were never sent: the producer kept the leader of the
+    former topic, or none.
+    """
+    made = pool()
+    made.set_leader("t", 0, 55, 9)
+    made.set_leader("t", 0, -1, -1)
+    if was_away:
+        made.set_topic("t", [], [])
+        made.set_topic("t", [66], [0])
+    else:
+        made.set_topic("t", [66], [0], True)
+    with ProduceLink(made) as link:
+        send(made)
+
+        assert link.turn() == [("connect", 66)]
+
+
 def test_partitions_are_added_to_a_transaction_before_they_are_sent_to():
     made = pool(idempotent=True, transactional=True)
     made.set_producer(1, 0)
