@@ -145,6 +145,7 @@ EXAMS = {
 
 SIMULATION = [sys.executable, "tests/support/simulation/seed_runs.py", "--seeds"]
 SEEDS = (2_000, 10_000, 100_000)
+PAIRS = "pairs"  # a size of the exam of clients
 CLIENTS = [sys.executable, FAULT + "clients/runner.py"]
 
 
@@ -152,13 +153,15 @@ def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("exam", nargs="?", choices=[*EXAMS, "simulation", "clients"])
-    parser.add_argument("--size", choices=SIZES, default=SIZES[0])
+    parser.add_argument("--size", choices=[*SIZES, PAIRS], default=SIZES[0])
     parser.add_argument("--seeds", type=int, help="of the simulation, instead of its size")
     parser.add_argument("-k", metavar="WORDS", help="only tests that match, as pytest's -k")
     options, more = parser.parse_known_args()
     if options.exam == "clients":  # it has options of its own
         command = [*CLIENTS, "--size", options.size, *more]
         return subprocess.run(command, cwd=ROOT, check=False).returncode
+    if options.size == PAIRS:
+        parser.error(f"only clients have the size {PAIRS}")
     if more:
         parser.error(f"unrecognized arguments: {' '.join(more)}")
     if options.exam is None:

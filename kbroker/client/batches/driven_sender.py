@@ -236,9 +236,11 @@ class DrivenSender(BatchSender):
 
     # -- transactions
 
-    def _added(self, parts: list[tuple[str, int]], error: Exception | None) -> None:
+    def _added(
+        self, transaction: int, parts: list[tuple[str, int]], error: Exception | None
+    ) -> None:
         if not isinstance(error, ClientError) or not error.retriable:
-            super()._added(parts, error)
+            super()._added(transaction, parts, error)
             return
         self._last_errors.update(dict.fromkeys(parts, str(error)))
         self.later(pause_after(1), lambda: self._pool.added(parts, False))

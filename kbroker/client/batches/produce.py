@@ -158,7 +158,7 @@ class BatchProducer(FlushedAtEnd):
         assert not self._open, "the previous transaction has not ended"
         self._open = True
         self._told = False
-        self._pool.begin_transaction()
+        self._sender.begin_transaction()
         return self.identity
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:

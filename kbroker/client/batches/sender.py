@@ -118,6 +118,8 @@ class BatchSender:
         self._answering = ""  # the address whose response is looked at
         self._identity = (-1, -1)
         self.implicit = False
+        self._transaction = 0  # the number of the latest one, with the lock
+        self._beginning = threading.Lock()
         self.add_partitions: Callable[[list[tuple[str, int]]], None] | None = None
         # While a transaction is aborted, what has not been written is given up; unsure: something
         # may be written after all, or the sequence numbers have a gap.
@@ -132,6 +134,13 @@ class BatchSender:
         )
 
     # -- any thread
+
+    def begin_transaction(self) -> None:
+        """No partition is in it yet, whatever is still answered about the one before."""
+        with self._beginning:
+            self._transaction += 1
+            self._pool.begin_transaction()
+        self.unsure = False
 
     def trouble(self) -> str:
         """What keeps batches from being acknowledged, as far as that is known."""
@@ -193,6 +202,14 @@ class BatchSender:
         soonest = min((at for at, _ in self._timers), default=float("inf"))
         return max(0.0, min(_HOUSE_S, soonest - self.clock()))
 
+    # -- any thread
+
+    def begin_transaction(self) -> None:
+        """No partition is in it yet, whatever is still answered about the one before."""
+        with self._beginning:
+            self._transaction += 1
+            self._pool.begin_transaction()
+        self.unsure = False
     def later(self, seconds: float, call: Callable[[], None]) -> None:
         """Call it in that many seconds. In the sender's thread."""
         self._timers.append((self.clock() + seconds, call))
@@ -342,11 +359,18 @@ class BatchSender:
         if self.implicit:
             self._pool.added(parts, True)
             return
-        add = self.add_partitions
-        self.beside.run("add", lambda: add(parts), lambda _, error: self._added(parts, error))
+        add, transaction = self.add_partitions, self._transaction
+        self.beside.run(
+            "add", lambda: add(parts), lambda _, error: self._added(transaction, parts, error)
+        )
 
-    def _added(self, parts: list[tuple[str, int]], error: Exception | None) -> None:
-        self._pool.added(parts, error is None)
+    def _added(
+        self, transaction: int, parts: list[tuple[str, int]], error: Exception | None
+    ) -> None:
+        with self._beginning:
+            if transaction != self._transaction:
+                return  # the next one does not have these partitions, nor that error
+            self._pool.added(parts, error is None)
         if error is not None:
             failure = error if isinstance(error, ClientError) else ClientError(str(error))
             self._break_transaction(failure)

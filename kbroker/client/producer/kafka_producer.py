@@ -458,8 +458,7 @@ class KafkaProducer:
         """What is sent from now on is read by ``read_committed`` consumers once it is committed."""
         self._check_process()
         self._identity.expect("begin_transaction", READY)
-        self._pool.begin_transaction()
-        self._sender.unsure = False
+        self._sender.begin_transaction()
         self._transaction_records = self._pool.counts()["records"]
         self._identity.told = False
         self._identity.state = OPEN

@@ -37,6 +37,7 @@ from fault.clients.secured_scene import SaslSslScene
 ROOT = Path(__file__).resolve().parents[3]
 TOGETHER = 5
 SHOWN = 20
+SIZES = ("commit", "pairs", "night", "release")
 SCENES: dict[str, Callable[[Path], Scene]] = {
     "kbroker": KbrokerScene,
     "kbroker-sasl-ssl": SaslSslScene,
@@ -59,6 +60,11 @@ NIGHT = (
     "max.poll.interval", "one cancel", "two cancels", "callbacks raise", "fork", "program ends",
     "leader replaced", "epochs change", "everybody silent", "everybody cut",
 )  # fmt: skip
+
+# The pairs of a release: these faults with each role, and each fault with the first writer and the
+# first reader that it fits. They say of other brokers what the whole of it would take a day for.
+PAIRED_FAULTS = ("leader killed", "leader silent")
+PAIRED_ROLES = (("idempotent producer", "asyncio producer"), ("cooperative", "asyncio member"))
 
 
 class Results:
@@ -111,7 +117,7 @@ SECURED_ROLES = (
 
 
 class Wanted(NamedTuple):
-    """size: commit, night or release; roles, faults: only these."""
+    """size: commit, pairs, night or release; roles, faults: only these."""
 
     size: str
     roles: list[str]
@@ -131,14 +137,24 @@ class Wanted(NamedTuple):
             return [cell for cell in found if cell.role in SECURED_ROLES]
         if self.size == "commit":
             return [cell for cell in found if cell.role in COMMIT[cell.fault]]
-        return found
+        return _pairs(found) if self.size == "pairs" else found
 
     def _faults(self, brokers: str) -> list[str]:
         if self.roles:
             return list(FAULTS)
         if brokers in SECURED_SCENES:
             return [one for one in SECURED if self.size != "commit" or one in COMMIT]
-        return list({"commit": COMMIT, "night": NIGHT, "release": FAULTS}[self.size])
+        return list({"commit": COMMIT, "night": NIGHT}.get(self.size, FAULTS))
+
+
+def _pairs(cells: list[Cell]) -> list[Cell]:
+    there = set(cells)
+    chosen = {cell for cell in cells if cell.fault in PAIRED_FAULTS}
+    for fault in dict.fromkeys(cell.fault for cell in cells):
+        for roles in PAIRED_ROLES:
+            fitting = [Cell(role, fault) for role in roles if Cell(role, fault) in there]
+            chosen.update(fitting[:1])
+    return [cell for cell in cells if cell in chosen]
 
 
 def _has(brokers: str, role: str, fault: str) -> bool:
@@ -202,7 +218,7 @@ def write_page(kind: str, results: Results) -> None:
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--size", choices=("commit", "night", "release"), default="commit")
+    parser.add_argument("--size", choices=SIZES, default="commit")
     parser.add_argument("--brokers", choices=sorted(SCENES), default="kbroker")
     parser.add_argument("--resume", action="store_true", help="only cells that have not passed")
     parser.add_argument("--role", action="append", choices=list(ROLES), default=[])

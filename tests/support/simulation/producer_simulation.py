@@ -1,11 +1,12 @@
 """Producers of the client against scripted brokers, for one seed, in one thread and simulated time:
 leaders move and lose what is not acknowledged, brokers are slow, silent, cut off or gone, answers
-are lost, late or errors.
+are lost, late or errors, topics grow or are deleted and created again.
 
 The producer is the product's, with its extensions (``simulated_producer``). What must be so:
 
 (a) Every future ends, and so does every transaction.
 (b) An acknowledged record is in the log, at the offset that was told, and with idempotence once.
+    Each topic that has had a name has a log of its own.
 (c) Records of a partition are in the order in which they were sent, with idempotence or one request
     in flight.
 (d) A record that was refused for good is not in the log.
@@ -20,9 +21,10 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, NamedTuple
 
-from support.simulation.simulated_brokers import FOREVER, KEYS, NODES, Key, World
+from support.simulation.simulated_brokers import FOREVER, NODES, TOPICS, Key, World
 from support.simulation.simulated_produce_brokers import ProduceBrokers
 from support.simulation.simulated_producer import SimulatedKafkaProducer
 
@@ -47,7 +49,11 @@ class Sent(NamedTuple):
 
 
 class Script:
-    """Brokers, and what befalls them. is_calm: nothing does any more."""
+    """Brokers, and what befalls them. is_calm: nothing does any more; changes_topics: they grow, and
+    are deleted and created again.
+    """
+
+    changes_topics = False
 
     def __init__(self, seed: int) -> None:
         self.world = World(seed)
@@ -73,12 +79,12 @@ class Script:
         chance, brokers = self.world.random, self.brokers
         broker = brokers.nodes[chance.randrange(NODES)]
         kind = chance.choices(
-            ("move", "silence", "cut", "slow", "errors", "coordinator", "kill"),
-            (5, 2, 1.5, 1, 2, 1, 0.3),
+            ("move", "silence", "cut", "slow", "errors", "coordinator", "kill", "grow", "recreate"),
+            (5, 2, 1.5, 1, 2, 1, 0.3, *((0.3, 1) if self.changes_topics else (0, 0))),
         )[0]
         match kind:
             case "move":
-                brokers.move(chance.choice(KEYS))
+                brokers.move(chance.choice(brokers.keys))
             case "silence" if brokers.is_well(broker):
                 seconds = chance.choice((0.5, 4.0, 10.0))
                 broker.silent_until = self.world.now + seconds
@@ -88,6 +94,10 @@ class Script:
                 self.world.after(seconds, lambda: self._resume(broker))
             case "cut":
                 brokers.cut(broker)
+            case "grow" if len(brokers.keys) == 4:
+                brokers.grow("b")
+            case "recreate":
+                brokers.recreate(chance.choice(list(TOPICS)))
             case "slow":
                 broker.slow_s = chance.choice((0.2, 1.0))
                 self.world.after(chance.uniform(1, 5), lambda: setattr(broker, "slow_s", 0.0))
@@ -127,6 +137,7 @@ class Script:
             brokers.move_from(broker)
         for broker in brokers.nodes:
             broker.views.update(brokers.leads)
+            broker.ids.update({key[0]: lead.topic_id for key, lead in brokers.leads.items()})
 
 
 class Simulation(Script):
@@ -137,6 +148,8 @@ class Simulation(Script):
         chance = self.world.random
         self.kind = chance.choice(("plain", "idempotent", "idempotent", "transactional"))
         self.in_flight = chance.choice((1, 2, 5))
+        self.changes_topics = self.kind != "transactional" and chance.random() < 0.4
+        self.brokers.has_ids = not self.changes_topics or chance.random() < 0.7
         self.sent: list[Sent] = []
         self.outcomes: dict[int, str] = {}
         self.uids = itertools.count()
@@ -182,7 +195,9 @@ class Simulation(Script):
     def _append_some(self) -> None:
         chance = self.world.random
         for _ in range(chance.choice((1, 1, 3, 10))):
-            key = chance.choice(KEYS)
+            key = chance.choice(self.brokers.keys)
+            if 0 < self.producer.count(key[0]) <= key[1]:
+                continue  # it has not heard of that partition yet
             uid = next(self.uids)
             if self.poisons and chance.random() < 0.03 and not self.is_calm:
                 self.brokers.poisoned.add(uid)
@@ -306,19 +321,26 @@ class Simulation(Script):
             assert self.producer._identity.state == READY, self.producer._identity.error
             self.producer.begin_transaction()
             self.transaction += 1
+        if self._send_and_wait() and self.brokers.former and not self.brokers.has_ids:
+            self._run_until(lambda: False, 5.0)  # older leaders are believed after 10 s
+        failed = self._send_and_wait()
+        assert not failed, f"{failed[0]}: {failed[0].future.exception(0)!r}"
+        if self.kind == "transactional":
+            self.outcomes[self.transaction] = "open"
+            self._when_flushed(self._commit, self._next_send)
+            number = self.transaction
+            self._run_until(lambda: self.outcomes[number] == "committed", CALM_S)
+
+    def _send_and_wait(self) -> list[Sent]:
+        """The records that failed."""
         first = len(self.sent)
         for _ in range(3):
             self._append_some()
         self._run_until(lambda: not self.producer.pending, CALM_S)
         for one in self.sent[first:]:
             assert one.future.done(), f"{one} has not ended"
-            error = one.future.exception(0)
-            assert error is None or self._may_refuse(error), f"{one}: {error!r}"
-        if self.kind == "transactional":
-            self.outcomes[self.transaction] = "open"
-            self._when_flushed(self._commit, self._next_send)
-            number = self.transaction
-            self._run_until(lambda: self.outcomes[number] == "committed", CALM_S)
+        errors = [(one, one.future.exception(0)) for one in self.sent[first:]]
+        return [one for one, error in errors if error is not None and not self._may_refuse(error)]
 
     def _may_refuse(self, error: Exception) -> bool:
         return isinstance(error, RejectedError) and error.code == ErrorCode.MESSAGE_TOO_LARGE
@@ -326,37 +348,44 @@ class Simulation(Script):
     # -- what has come of it
 
     def check(self) -> None:
-        for key in KEYS:
-            log: Any = self.brokers.leads[key].log
-            at = dict(log.records())
-            found = list(at.values())
-            times = Counter(found)
+        for key in self.brokers.keys:
+            former = [log for one, log in self.brokers.former if one == key]
+            logs: list[Any] = [*former, self.brokers.leads[key].log]
+            rows = [dict(log.records()) for log in logs]
+            there = set(chain.from_iterable(at.values() for at in rows))
             sent = [one for one in self.sent if one.key == key]
             for one in sent:
-                self._check_one(one, at, times)
-            if self.kind != "plain":
-                twice = [uid for uid, count in times.items() if count > 1]
-                assert not twice, f"{key}: {twice[:5]} are twice in the log"
-            if self.kind != "plain" or self.in_flight == 1:
-                first = list(dict.fromkeys(found))
-                assert first == sorted(first), f"{key}: out of order: {_disorder(first)}"
+                self._check_one(one, rows, one.uid in there)
+            for at in rows:
+                self._check_log(key, list(at.values()))
             if self.kind == "transactional":
-                self._check_transactions(key, sent, set(log.committed()))
+                read = set(chain.from_iterable(log.committed() for log in logs))
+                self._check_transactions(sent, read)
 
-    def _check_one(self, one: Sent, at: dict[int, int], times: Counter[int]) -> None:
+    def _check_log(self, key: Key, found: list[int]) -> None:
+        if self.kind != "plain":
+            twice = [uid for uid, count in Counter(found).items() if count > 1]
+            assert not twice, f"{key}: {twice[:5]} are twice in the log"
+        if self.kind != "plain" or self.in_flight == 1:
+            first = list(dict.fromkeys(found))
+            assert first == sorted(first), f"{key}: out of order: {_disorder(first)}"
+
+    def _check_one(self, one: Sent, rows: list[dict[int, int]], is_there: bool) -> None:
+        """rows: uids by offset, of each log."""
         assert one.future.done(), f"{one} has not ended"
         error = one.future.exception(0)
         if error is None:
             offset = one.future.result(0).offset
-            assert times[one.uid], f"{one} was acknowledged, and is not in the log"
+            assert is_there, f"{one} was acknowledged, and is not in the log"
             if offset >= 0:
-                assert at.get(offset) == one.uid, f"{one}: {at.get(offset)} is at {offset}"
+                found = [at.get(offset) for at in rows]
+                assert one.uid in found, f"{one}: {found} at {offset}"
         elif isinstance(error, RejectedError) and error.code in REFUSED:
-            assert not times[one.uid], f"{one} is in the log, although {error}"
+            assert not is_there, f"{one} is in the log, although {error}"
         else:
             assert isinstance(error, ClientError), repr(error)
 
-    def _check_transactions(self, key: Key, sent: list[Sent], read: set[int]) -> None:
+    def _check_transactions(self, sent: list[Sent], read: set[int]) -> None:
         for one in sent:
             outcome, is_read = self.outcomes.get(one.transaction, ""), one.uid in read
             if outcome == "committed":

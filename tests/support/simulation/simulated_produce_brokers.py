@@ -95,7 +95,7 @@ class ProduceBrokers(Brokers):
     def _row(self, broker: Broker, key: Key, error: int, base: int, hints: bool) -> Any:
         made = Row(index=key[1], error_code=error, base_offset=base)
         is_moved = error == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if is_moved and hints and self.world.random.random() < 0.3:
+        if is_moved and hints and key in broker.views and self.world.random.random() < 0.3:
             view = broker.views[key]
             made.current_leader = ProduceResponse.LeaderIdAndEpoch(
                 leader_id=view.leader, leader_epoch=view.epoch
@@ -103,7 +103,10 @@ class ProduceBrokers(Brokers):
         return made
 
     def _take(self, broker: Broker, key: Key, data: bytes, done: Done) -> None:
-        view, chance = broker.views[key], self.world.random
+        view, chance = broker.views.get(key), self.world.random
+        if view is None:
+            done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+            return
         log: Any = view.log
         is_wrong = broker.errors > 0
         broker.errors -= is_wrong

@@ -243,6 +243,10 @@ class SimulatedKafkaProducer(KafkaProducer):
         self.turn_in(0.0)
         return made
 
+    def count(self, topic: str) -> int:
+        """Partitions that it knows of."""
+        return int(self._pool.partition_count(topic))
+
     def in_lane(
         self, call: Callable[[], Any], then: Callable[[Any, Exception | None], Any]
     ) -> None:

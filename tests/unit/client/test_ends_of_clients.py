@@ -12,8 +12,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.fake_broker import FakeBroker
-from support.silent_address import silent_address
+from support.brokers.fake_broker import FakeBroker
+from support.network.silent_address import silent_address
 
 from kbroker.client import KafkaConsumer, KafkaProducer
 from kbroker.client.batches import transactions

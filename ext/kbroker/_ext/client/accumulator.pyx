@@ -169,13 +169,10 @@ cdef class Accumulator:
 
     # -- topics
 
-    def set_topic(
-        self, str name not None, list leaders not None, list epochs not None, bint is_another=False,
-    ) -> None:
+    def set_topic(self, str name not None, list leaders not None, list epochs not None, bint is_another=False) -> None:
         """The nodes that lead the partitions of a topic, -1 where there is none, and their epochs.
 
-        An older epoch than the known one changes nothing, unless it is_another topic of that name than before. An
-        empty list: the topic is not there.
+        An older epoch than the known one changes nothing, unless it is_another topic now. An empty list: it is gone.
         """
         cdef Topic* topic
         cdef Part* part

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from support.silent_address import silent_address
+from support.network.silent_address import silent_address
 
 from kbroker.client.connections import addresses
 
