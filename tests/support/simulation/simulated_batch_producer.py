@@ -124,8 +124,9 @@ class PassingLoop:
             if self._moved == moved:
                 # Until something happens in the world, or the loop would wake up by itself.
                 wake_at = min(until, self._pool.sleeps_until_us / 1e6)
-                world.after(max(wake_at - world.now, 0.001), lambda: None)
+                waking = world.after(max(wake_at - world.now, 0.001), lambda: None)
                 world.run_next()
+                waking.cancel()
 
     @property
     def _moved(self) -> int:
