@@ -11,7 +11,7 @@ from kbroker.cli.arguments import Action
 from kbroker.cli.command import VERBS, module_of
 
 # Told once for all verbs.
-_SHARED = {"help", "bootstrap_server", "command_config", "timeout"}
+_SHARED = {"help", "bootstrap_server", "command_config", "profile", "timeout"}
 _WHICH = "#which-cluster-and-how-to-log-in-there"
 _HEAD = """\
 # The command line
@@ -37,10 +37,13 @@ kbroker group reset billing --topic orders --to-earliest
 file, or `localhost:9092` |
 | settings of a client | `--command-config` | `KBROKER_COMMAND_CONFIG` | \
 `~/.config/kbroker/client.properties`, if there is one |
+| the same, from a [profile](#kbroker-profile) | `--profile` | `KBROKER_PROFILE` | the one that \
+`kbroker profile use` has chosen |
 | seconds to wait | `--timeout` | `KBROKER_TIMEOUT` | 10 |
 | how to print | `-o`, `--output` | `KBROKER_OUTPUT` | `table` |
 
-An option comes before its variable, and that before the file. The file has the settings of a Java
+An option comes before its variable, and that before file and profile; a profile comes before
+`~/.config/kbroker/client.properties`. The file has the settings of a Java
 client or of librdkafka ([security.md](security.md)), for example:
 
 ```
@@ -67,7 +70,8 @@ closed pipe) |
 ## Completion
 
 `source <(kbroker completion bash)` in `~/.bashrc` completes verbs, options, and the names of the
-topics and groups that the brokers have; `zsh` and `fish` have scripts, too.
+topics, groups, brokers and transactional ids that the brokers have; `zsh` and `fish` have scripts,
+too.
 """
 
 

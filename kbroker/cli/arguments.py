@@ -65,6 +65,18 @@ class Action(NamedTuple):
         return parser
 
 
+def deferred(title: str, make: Callable[[], Action], epilog: str = "") -> Action:
+    """An action whose modules are imported when it is called: other actions of its verb are as fast
+    as without it.
+    """
+    return Action(
+        title,
+        lambda parser: make().describe(parser),
+        lambda given: make().run(given),
+        epilog,
+    )
+
+
 class Help(argparse.RawDescriptionHelpFormatter):
     """Without a width, argparse imports shutil with all compressions, for every parser."""
 
@@ -92,6 +104,9 @@ class Parser(argparse.ArgumentParser):
             if name.startswith("--") and name not in options:
                 raise Usage(self._unknown(name, options))
         found, extra = self.parse_known_args(given)
+        if extra and not extra[0].startswith("-"):
+            # Of positional arguments that may be none, it takes none if an option is in between.
+            found, extra = self.parse_known_intermixed_args(given)
         if extra:
             raise Usage(self._unknown(extra[0], options))
         return found

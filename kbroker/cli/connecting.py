@@ -28,17 +28,24 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-b",
         "--bootstrap-server",
-        default=from_environment("--bootstrap-server", str, ""),
+        default="",
         metavar="HOST:PORT[,...]",
         help="brokers to connect to (KBROKER_BOOTSTRAP_SERVER, or bootstrap.servers of "
         f"--command-config, or {BOOTSTRAP})",
     )
     parser.add_argument(
         "--command-config",
-        default=from_environment("--command-config", str, ""),
+        default="",
         metavar="FILE",
         help="a properties file with settings of a client, such as security.protocol "
         "(KBROKER_COMMAND_CONFIG, or ~/.config/kbroker/client.properties if there is one)",
+    )
+    parser.add_argument(
+        "--profile",
+        default="",
+        metavar="PROFILE",
+        help="instead, the settings of a profile of kbroker profile (KBROKER_PROFILE, or the one "
+        "in use)",
     )
     parser.add_argument(
         "--timeout",
@@ -87,22 +94,54 @@ def connected(found: argparse.Namespace) -> Iterator[Cluster]:
 
 
 def client_settings(found: argparse.Namespace) -> dict[str, str]:
-    """The settings of the file and the addresses of the brokers. Raises Usage."""
-    options = _settings(found.command_config)
+    """The settings of file or profile, and the addresses of the brokers. Raises Usage."""
+    options = _settings(found)
+    said = options.get("bootstrap.servers", "")
     options["bootstrap.servers"] = (
-        found.bootstrap_server or options.get("bootstrap.servers") or BOOTSTRAP
+        found.bootstrap_server
+        or (said if found.profile else "")
+        or os.environ.get("KBROKER_BOOTSTRAP_SERVER", "")
+        or said
+        or BOOTSTRAP
     )
     return options
 
 
-def _settings(path: str) -> dict[str, str]:
-    """The client's settings in a file, or in the user's own if no path is given."""
-    given, path = path, path or own_file()
-    if not given and not os.path.exists(path):
-        return {}
+def _settings(found: argparse.Namespace) -> dict[str, str]:
+    """Options come before variables, and these before what a user has chosen for all commands."""
+    if found.command_config and found.profile:
+        raise Usage("--command-config or --profile, not both")
+    if found.command_config:
+        return read_settings(found.command_config, f"--command-config {found.command_config}")
+    if found.profile:
+        return _of_profile(found.profile)
+    if path := os.environ.get("KBROKER_COMMAND_CONFIG", ""):
+        return read_settings(path, f"--command-config {path}")
+    if name := os.environ.get("KBROKER_PROFILE", ""):
+        return _of_profile(name)
+    # Whoever has no profiles does not wait for their module.
+    if os.path.exists(os.path.join(os.path.dirname(own_file()), "profile")):
+        from kbroker.cli import profiles
+
+        if name := profiles.current() or "":
+            return _of_profile(name)
+    path = own_file()
+    return read_settings(path, path) if os.path.exists(path) else {}
+
+
+def _of_profile(name: str) -> dict[str, str]:
+    from kbroker.cli import profiles
+
+    settings = profiles.read(name)
+    for setting in settings:
+        check_name(f"profile {name}", setting)
+    return settings
+
+
+def read_settings(path: str, said: str) -> dict[str, str]:
+    """The client's settings in a file. said: what the file is called. Raises Usage."""
     from kbroker.properties import PropertiesError, read_properties
 
-    said = f"--command-config {path}" if given else path
     try:
         settings = dict(read_properties(path))
     except OSError as error:
@@ -110,7 +149,7 @@ def _settings(path: str) -> dict[str, str]:
     except PropertiesError as error:
         raise Usage(f"{said}: {error}") from error
     for name in settings:
-        _check_name(said, name)
+        check_name(said, name)
     return settings
 
 
@@ -120,7 +159,7 @@ def own_file() -> str:
     return os.path.join(home, "kbroker", "client.properties")
 
 
-def _check_name(said: str, name: str) -> None:
+def check_name(said: str, name: str) -> None:
     """Raises Usage for a setting that is nearly one of this client. Others, which a file may have
     for other clients, have no effect.
     """

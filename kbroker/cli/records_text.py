@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -121,12 +122,14 @@ def _put(fields: dict[str, Any], name: str, data: bytes | None) -> None:
 
 class RecordTable:
     """Writes records as rows of a table, without waiting for the last one: columns are as wide as
-    the first rows need, and become wider for later ones.
+    the first rows need, and become wider for later ones. with_topic: the first column is the topic.
     """
 
-    def __init__(self) -> None:
-        self._widths = [0] * len(_HEADINGS)
-        self._held: list[tuple[str, ...]] = [_HEADINGS]
+    def __init__(self, with_topic: bool = False) -> None:
+        self._with_topic = with_topic
+        headings = ("TOPIC", *_HEADINGS) if with_topic else _HEADINGS
+        self._widths = [0] * len(headings)
+        self._held: list[tuple[str, ...]] = [headings]
 
     def __call__(self, record: ReadRecord) -> bytes:
         """The text to write now; empty while rows are held back."""
@@ -134,7 +137,7 @@ class RecordTable:
             f"{_text(name)}={'-' if value is None else _text(value)}"
             for name, value in record.headers
         ]
-        cells = (
+        cells: tuple[str, ...] = (
             str(record.partition),
             str(record.offset),
             time_text(at) if 0 <= (at := record.timestamp) <= TIME_MS_MAX else str(at),
@@ -142,6 +145,8 @@ class RecordTable:
             ", ".join(headers),
             "-" if record.value is None else _text(record.value),
         )
+        if self._with_topic:
+            cells = (record.topic, *cells)
         self._held.append(tuple(map(shown, cells)))
         return self.rest() if len(self._held) > _HELD_ROWS else b""
 
@@ -166,6 +171,62 @@ def _text(data: bytes) -> str:
 
 class BadLine(Exception):
     """A line that is no record; the text says why."""
+
+
+# What a letter of a format may be in a line.
+_READ_FIELDS = {"k": b".*?", "v": b".*?", "T": rb"-?\d{1,18}", "p": rb"\d{1,9}", "h": b".*?"}
+
+
+def record_of_format(text: str) -> Callable[[bytes], dict[str, Any]]:
+    """What reads the arguments of ``KafkaProducer.send`` from a line of this format, the inverse of
+    ``compiled``. Raises Usage; the function raises BadLine.
+    """
+    pattern, at, letters = b"", 0, ""
+    while (sign := text.find("%", at)) >= 0:
+        pattern += re.escape(unescaped(text[at:sign]))
+        letter = text[sign + 1 : sign + 2]
+        if letter == "%":
+            pattern += b"%"
+        elif letter not in _READ_FIELDS or letter in letters:
+            raise Usage(
+                f"--format {text!r}: write text, json, or a format in which each of "
+                f"%{', %'.join(_READ_FIELDS)} is at most once"
+            )
+        else:
+            pattern += b"(?P<%b>%b)" % (letter.encode(), _READ_FIELDS[letter])
+            letters += letter
+        at = sign + 2
+    if not letters:
+        raise Usage(f"--format {text!r}: write text, json, or a format such as '%k=%v'")
+    # A format of consume ends with its delimiter, which is not in the line any more.
+    pattern += re.escape(unescaped(text[at:]).removesuffix(b"\n"))
+    matcher = re.compile(pattern, re.DOTALL)
+
+    def read(line: bytes) -> dict[str, Any]:
+        found = matcher.fullmatch(line)
+        if found is None:
+            raise BadLine(f"it does not have the format {text!r}")
+        parts = found.groupdict()
+        fields: dict[str, Any] = {"key": parts.get("k"), "value": parts.get("v")}
+        if "T" in parts:
+            time_ms = int(parts["T"])
+            fields["timestamp_ms"] = time_ms if time_ms >= 0 else None
+        if "p" in parts:
+            fields["partition"] = int(parts["p"])
+        fields["headers"] = _headers_of(parts.get("h", b""))
+        return fields
+
+    return read
+
+
+def _headers_of(text: bytes) -> list[tuple[str, bytes | None]]:
+    headers: list[tuple[str, bytes | None]] = []
+    for part in text.split(b",") if text else ():
+        name, equals, value = part.partition(b"=")
+        if not equals:
+            raise BadLine(f"{part.decode(errors='replace')!r} is no header: write NAME=VALUE")
+        headers.append((name.decode(errors="replace"), None if value == b"NULL" else value))
+    return headers
 
 
 def record_of_json(line: bytes) -> dict[str, Any]:

@@ -118,20 +118,6 @@ class Overview(TypedDict):
     health: BrokerHealth
 
 
-class LogDirRow(TypedDict):
-    """error: why there are no figures."""
-
-    broker: int
-    path: NotRequired[str]
-    error: str | None
-    replicas: NotRequired[int]
-    bytes: NotRequired[int]
-
-
-class LogDirs(TypedDict):
-    log_dirs: list[LogDirRow]
-
-
 class Findings(TypedDict):
     """unknown: what could not be looked at, and why."""
 
@@ -423,83 +409,7 @@ class ResetOffsets(TypedDict):
 # -- transactions
 
 
-class TransactionRow(TypedDict):
-    coordinator: int
-    transactional_id: str
-    producer_id: int
-    state: str
-
-
-class Transactions(TypedDict):
-    """sees_all: as of topics."""
-
-    total: int
-    open: int
-    transactions: list[TransactionRow]
-    sees_all: bool | None
-    next_cursor: str | None
-
-
-class TransactionDescription(TransactionRow):
-    producer_epoch: int
-    timeout_ms: int
-    started_ms: int | None
-    open_seconds: float | None
-    partitions: list[TopicPartitionName]
-
-
-class Terminated(TypedDict):
-    terminated: str
-
-
-# -- reassignments
-
-
-class ReassignmentRow(TopicPartitionName):
-    """bytes: of each replica, by broker."""
-
-    replicas: list[int]
-    adding: list[int]
-    removing: list[int]
-    bytes: dict[str, int | None]
-
-
-class Reassignments(TypedDict):
-    total: int
-    reassignments: list[ReassignmentRow]
-    next_cursor: str | None
-
-
-Move = TypedDict(
-    "Move",
-    {"topic": str, "partition": int, "from": list[int], "to": list[int], "dry_run": bool},
-)
-
-
 # -- quotas, access
-
-
-class EntityPart(TypedDict):
-    """name: None is the default of the type."""
-
-    type: str
-    name: str | None
-
-
-class QuotaRow(TypedDict):
-    entity: list[EntityPart]
-    quotas: dict[str, float]
-
-
-class Quotas(TypedDict):
-    total: int
-    quotas: list[QuotaRow]
-    next_cursor: str | None
-
-
-class ChangedQuotas(TypedDict):
-    quotas: dict[str, float | None]
-    dry_run: bool
 
 
 class AclRow(TypedDict):

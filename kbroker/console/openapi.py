@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kbroker import __version__
 from kbroker.console.json_schema import Schemas
 from kbroker.console.operation import (
+    BYTES,
     FLAG,
     INTEGER,
     INTEGERS,
@@ -16,8 +17,10 @@ from kbroker.console.operation import (
     SETTINGS,
     TEXT,
     TEXTS,
+    TIME,
     Operation,
     Parameter,
+    Shape,
 )
 from kbroker.console.problems import MEDIA_TYPE
 
@@ -104,7 +107,7 @@ def _operation(each: Operation, schemas: Schemas) -> dict[str, Any]:
         "responses": {
             "200": {
                 "description": "Done",
-                "content": {"application/json": {"schema": schemas.of(each.answer)}},
+                "content": {"application/json": {"schema": _answer(each, schemas)}},
             },
             **{
                 status: {"description": text, "content": problem}
@@ -118,6 +121,29 @@ def _operation(each: Operation, schemas: Schemas) -> dict[str, Any]:
             "content": {"application/json": {"schema": _body(each.body)}},
         }
     return found
+
+
+def _answer(each: Operation, schemas: Schemas) -> dict[str, Any]:
+    if isinstance(each.answer, Mapping):
+        return schema_of(each.answer)
+    return schemas.of(each.answer)
+
+
+def schema_of(shape: Shape) -> dict[str, Any]:
+    """The JSON Schema of a shape."""
+    if isinstance(shape, str):
+        kind = shape.removesuffix("?")
+        return {"type": kind if kind == shape else [kind, "null"]}
+    if isinstance(shape, list):
+        return {"type": "array", "items": schema_of(shape[0])}
+    if "*" in shape:
+        return {"type": "object", "additionalProperties": schema_of(shape["*"])}
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": list(shape),
+        "properties": {name: schema_of(each) for name, each in shape.items()},
+    }
 
 
 def _body(rows: Iterable[Parameter]) -> dict[str, Any]:
@@ -134,6 +160,8 @@ def _schema(row: Parameter) -> dict[str, Any]:
     found: dict[str, Any] = {
         FLAG: {"type": "boolean"},
         INTEGER: _whole(row),
+        BYTES: _whole(row),
+        TIME: _whole(row),
         INTEGERS: {"type": "array", "items": _whole(row)},
         TEXT: {"type": "string", "minLength": row.length_min, "maxLength": row.length_max},
         TEXTS: {"type": "array", "items": {"type": "string", "maxLength": row.length_max}},

@@ -1,6 +1,8 @@
-"""What an operation of the API is: its path, what it takes, and the function that serves it.
+"""What an operation is: its path and its verb, what it takes, what it answers, and the function
+that serves it.
 
-Routes, checks and the OpenAPI document follow from these rows (``application``, ``openapi``).
+Routes, checks and the OpenAPI document follow from these rows (``application``, ``openapi``), and
+so do verbs of ``kbroker`` with options, documents and completion (``cli.operation_verbs``).
 """
 
 from __future__ import annotations
@@ -11,17 +13,20 @@ import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from kbroker.client.connections.cluster import Cluster
-from kbroker.console.decoding import Decoding
-from kbroker.console.local_broker import LocalBroker
 from kbroker.console.problems import BadRequest
+
+if TYPE_CHECKING:
+    from kbroker.console.decoding import Decoding
+    from kbroker.console.local_broker import LocalBroker
 
 Row = TypeVar("Row")
 
 INTEGER, TEXT, FLAG, INTEGERS, SETTINGS = "integer", "string", "boolean", "integers", "settings"
-TEXTS = "strings"
+TEXTS, BYTES, TIME = "strings", "bytes", "time"
+_INTEGERS = (INTEGER, BYTES, TIME)
 LONG_MAX = (1 << 63) - 1
 # BOUND: characters of a text in a query, and items of a list.
 TEXT_CHARS_MAX = 4096
@@ -30,9 +35,20 @@ CURSOR_CHARS_MAX = 100
 _WHOLE = re.compile("-?[0-9]{1,19}")
 
 
+# What an answer consists of, where no type says it: a kind of value, with "?" if it may be null; in
+# a list, any number of them; a mapping has members of these names, "*" stands for any name.
+Shape = str | list[Any] | Mapping[str, Any]
+PAGED: Mapping[str, Shape] = {"total": "integer", "next_cursor": "string?"}
+_IN_PATH = re.compile(r"{(\w+)}")
+
+
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A value that an operation takes. kind: of the above. default: None leaves it out."""
+    """A value that an operation takes. kind: of the above; BYTES and TIME (milliseconds since 1970)
+    are integers that a command also takes with a unit, and as ISO time. default: None leaves it
+    out. names: what brokers know the values of, for completion: topic, group, broker,
+    transactional-id. letter: of the option of a verb.
+    """
 
     name: str
     kind: str
@@ -44,6 +60,8 @@ class Parameter:
     one_of: tuple[str, ...] = ()
     length_min: int = 0
     length_max: int = TEXT_CHARS_MAX
+    names: str = ""
+    letter: str = ""
 
     def read(self, given: str) -> Any:
         """The value in a query. Raises BadRequest."""
@@ -51,7 +69,7 @@ class Parameter:
             if given not in ("true", "false"):
                 raise self._refused(given)
             return given == "true"
-        if self.kind == INTEGER:
+        if self.kind in _INTEGERS:
             return self._whole(given)
         if self.kind == INTEGERS:
             return self._all([self._whole(each) for each in given.split(",")])
@@ -62,7 +80,7 @@ class Parameter:
         kind = self.kind
         if kind == FLAG and isinstance(given, bool):
             return given
-        if kind == INTEGER and isinstance(given, int) and not isinstance(given, bool):
+        if kind in _INTEGERS and isinstance(given, int) and not isinstance(given, bool):
             return self._whole(str(given))
         if kind == TEXT and (not self.one_of or given in self.one_of):
             return self._short(given)
@@ -105,11 +123,11 @@ class Parameter:
         """In words."""
         if self.one_of:
             return ", ".join(self.one_of)
-        if self.kind in (INTEGER, INTEGERS):
+        if self.kind in (INTEGERS, *_INTEGERS):
             bounds = (
                 f"{self.low} or more" if self.high == LONG_MAX else f"{self.low} to {self.high}"
             )
-            whole = "a whole number" if self.kind == INTEGER else "whole numbers"
+            whole = "whole numbers" if self.kind == INTEGERS else "a whole number"
             return f"{whole}, {bounds}"
         shortest = f"{self.length_min} to" if self.length_min else "at most"
         return {
@@ -130,6 +148,11 @@ class Asked(NamedTuple):
     values: Mapping[str, Any]
     decoding: Decoding | None = None
     user: str | None = None
+
+
+def asked_by_command(cluster: Cluster, values: Mapping[str, Any]) -> Asked:
+    """Of an operation that has a verb, and so needs no broker of its own."""
+    return Asked(cluster, cast("LocalBroker", None), values)
 
 
 def paging(rows: int = 100, most: int = 500) -> tuple[Parameter, Parameter, Parameter]:
@@ -191,18 +214,34 @@ def _place_of(cursor: str, rows: Sequence[Row], name: Callable[[Row], str]) -> i
 @dataclass(frozen=True, slots=True)
 class Operation:
     """path: below ``/api/v1``, with the names of its parameters in braces. serve: returns what
-    becomes JSON; raises Problem, ClientError. answer: the typed dictionary that it is. needs: the
-    right that a user must have, in words.
+    becomes JSON; raises Problem, ClientError. answer: the typed dictionary that it is, or its
+    shape. needs: the right that a user must have, in words.
+
+    verb: of the command, such as "quota list", empty if it has none. positional: the parameters
+    that it takes without an option, in order. asks: what is said before it is done, with values in
+    braces; then the command asks, unless it has ``--force``.
     """
 
     method: str
     path: str
     summary: str
     serve: Callable[[Asked], Mapping[str, Any]]
-    answer: type[Any]
+    answer: type[Any] | Mapping[str, Any]
     query: Sequence[Parameter] = ()
     body: Sequence[Parameter] = ()
     needs: str = ""
+    verb: str = ""
+    positional: Sequence[str] = ()
+    asks: str = ""
+
+    @property
+    def parameters(self) -> Sequence[Parameter]:
+        """Of the path, which are texts, of the query and of the body."""
+        of_path = [
+            Parameter(name, TEXT, f"The {name}.", required=True, names=name)
+            for name in _IN_PATH.findall(self.path)
+        ]
+        return (*of_path, *self.query, *self.body)
 
     def values(self, path: Mapping[str, str], query: Sequence[tuple[str, str]]) -> dict[str, Any]:
         """What path and query give. Raises BadRequest for what the operation does not take."""

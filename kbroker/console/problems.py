@@ -74,6 +74,13 @@ class BadRequest(Problem):
         super().__init__(400, "BAD_REQUEST", text)
 
 
+class NotThere(Problem):
+    """The request names something that does not exist."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(404, "NOT_FOUND", text)
+
+
 def problem_of(error: ClientError, needs: str = "") -> Problem:
     """An error of the client, for who asked. needs: the right that this takes."""
     status = _status_of(error)

@@ -92,7 +92,7 @@ def test_quota_is_checked_set_listed_and_removed(
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ({"quotas": {"producer_byte_rate": "1"}}, "name one of user, client_id, ip"),
+        ({"quotas": {"producer_byte_rate": "1"}}, "whose? Name a user, a client id or an address"),
         ({"user": "u", "quotas": {"producer_byte_rate": "fast"}}, "'fast' is not a number"),
         ({"user": "u", "quotas": {"producer_byte_rate": "-1"}}, "must be greater than 0"),
         ({"user": "u", "quotas": {"speed": "1"}}, "speed"),
@@ -156,7 +156,10 @@ def test_console_that_only_shows_changes_nothing() -> None:
 
 def test_whatever_changes_something_is_no_get() -> None:
     """That is what a console that only shows rejects."""
-    changing = ("create", "delete", "alter", "set", "reset", "begin", "cancel", "add", "terminate")
+    changing = (
+        "create", "delete", "alter", "set", "reset", "begin", "cancel", "add", "terminate", "abort",
+        "trim", "finish", "drain", "balance", "spread", "replicate",
+    )  # fmt: skip
 
     for each in OPERATIONS:
         words = each.serve.__name__.strip("_").split("_")

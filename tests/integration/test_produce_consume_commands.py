@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 
 from kbroker.cli import command
 from kbroker.client.admin import topics as topic_admin
+from kbroker.client.batches.offsets import committed
 from kbroker.client.batches.topic_reader import TopicReader
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import OffsetOutOfRange
@@ -219,7 +220,17 @@ def test_reader_continues_after_the_last_record_it_returned(cluster, timed):
         ("produce timed -X ack=1", 2, "did you mean acks?"),
         ("produce timed -X acks", 2, "--property 'acks': write NAME=VALUE"),
         ("produce timed -H a", 2, "--header 'a': write NAME=VALUE"),
-        ("produce timed -f json -k a", 2, "leave out --key and --key-separator"),
+        ("produce timed -f json -k a", 2, "leave out --key, --key-separator and --tombstone"),
+        ("produce timed -f %k=%v -K :", 2, "keys are in the format: leave out --key,"),
+        ("produce timed -f %k%k", 2, "in which each of %k, %v, %T, %p, %h is at most once"),
+        ("produce timed --tombstone -k a", 2, "with --tombstone, a line is a key"),
+        ("produce timed --timestamp x", 2, "'x' is no time"),
+        ("consume nope-*", 1, "no topic matches 'nope-*'"),
+        ("consume timed --until x", 2, "'x' is neither end nor an offset"),
+        ("consume timed -f %v -D x", 2, "leave out --key-separator and --delimiter"),
+        ("consume timed -D x -o json", 2, "--delimiter does not go with -o json"),
+        ("consume timed -g g --tail 1", 2, "--tail does not go with --group"),
+        ("consume nope -g g", 1, "topic nope does not exist"),
         ("produce a/b", 1, "INVALID_TOPIC_EXCEPTION"),
     ],
 )
@@ -228,3 +239,102 @@ def test_wrong_use_is_one_line(run, timed, words, code, line):
 
     assert found == code
     assert line in err and err.count("\n") == 1
+
+
+@pytest.fixture(scope="module")
+def several(broker):
+    """Records 0 to 9, one a second, in each of two partitions of two topics."""
+    names = ["many-a", "many-b"]
+    with Cluster(broker.bootstrap) as cluster:
+        topic_admin.create_topics(cluster, [topic_admin.NewTopic(name, 2) for name in names])
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(10):
+        for name in names:
+            for partition in range(2):
+                value = f"{name} {partition} {number}".encode()
+                at = FIRST_MS + 1000 * number
+                producer.produce(name, value, b"k", partition=partition, timestamp=at)
+    assert producer.flush(30) == 0
+    return names
+
+
+@pytest.mark.parametrize(
+    ("words", "topics", "numbers"),
+    [
+        (["many-a", "many-b", "--until", "end"], "ab", range(10)),
+        (["many-*", "--until", "3"], "ab", range(3)),
+        (["many-?", "--offset", "2", "--until", "4"], "ab", range(2, 4)),
+        (["many-b", "--until-time", str(FIRST_MS + 4000)], "b", range(4)),
+        (["many-b", "--until-time", "2030-01-01", "-e"], "b", range(10)),
+        (["many-*", "--tail", "5", "-N", "2"], "ab", range(5, 7)),
+        (["many-a", "-N", "3", "--until", "1"], "a", range(1)),
+    ],
+)
+def test_several_topics_are_read_until_each_partition_has_its_end(
+    run, several, words, topics, numbers
+):
+    code, out, err = run("consume", *words)
+
+    assert (code, err) == (0, "")
+    wanted = [
+        f"many-{topic} {partition} {number}"
+        for topic in topics
+        for partition in range(2)
+        for number in numbers
+    ]
+    assert sorted(out.decode().splitlines()) == sorted(wanted)
+
+
+def test_group_continues_where_what_was_printed_ends(run, several, cluster):
+    words = ["consume", "many-*", "-g", "readers"]
+
+    code, first, _ = run(*words, "-n", "7")
+    assert code == 0
+    code, rest, err = run(*words, "--until", "end")
+
+    assert (code, err) == (0, "")
+    lines = [*first.decode().splitlines(), *rest.decode().splitlines()]
+    assert len(first.splitlines()) == 7
+    assert len(lines) == len(set(lines)) == 40
+    assert {row.offset for row in committed(cluster, "readers").values()} == {10}
+    assert run(*words, "-e") == (0, b"", "")
+
+
+def test_keys_and_other_delimiters_are_printed_and_topics_are_a_column(run, several):
+    _, out, _ = run("consume", "many-a", "-p", "0", "-N", "2", "-K", "=", "-D", "\\0")
+    assert out == b"k=many-a 0 0\0k=many-a 0 1\0"
+
+    table = read(run, "many-*", "-N", "1", "-o", "table")
+    assert table[0].split()[:2] == ["TOPIC", "PARTITION"]
+    assert {line.split()[0] for line in table[1:]} == {"many-a", "many-b"}
+
+
+@pytest.mark.parametrize("size", [1, 4, 1 << 16])
+def test_delimiters_are_found_wherever_pieces_end(run, monkeypatch, size):
+    monkeypatch.setattr("kbroker.cli.verbs.produce._READ_BYTES", size)
+    topic = f"divided-{size}"
+
+    assert run("produce", topic, "-D", "==\\n", given=b"a\n==\nb==c==\n==\nlast")[0] == 0
+
+    _, out, _ = run("consume", topic, "-e", "-D", "|")
+    assert out == b"a\n|b==c||last|"
+
+
+def test_tombstones_and_timestamps(run):
+    words = ["--timestamp", "2023-11-14T22:13:20", "-H", "why=gone"]
+    assert run("produce", "ended", "--tombstone", *words, given=b"k1\nk2\n")[0] == 0
+
+    assert read(run, "ended", "-f", "%k|%S|%T|%h\\n") == [
+        f"k1|-1|{FIRST_MS}|why=gone",
+        f"k2|-1|{FIRST_MS}|why=gone",
+    ]
+
+
+def test_format_of_consume_is_read_by_produce(run, several):
+    form = "%p %T %h [%k] %v"
+    _, out, _ = run("consume", "many-a", "-e", "-f", form + "\\n")
+    assert run("produce", "copied-by-format", "-p", "0", "-f", form + "\\n", given=out)[0] == 0
+
+    assert read(run, "copied-by-format", "-f", form.replace("%p", "0") + "\\n") == [
+        "0" + line[1:] for line in out.decode().splitlines()
+    ]

@@ -31,8 +31,6 @@ _HANGING = (
     "LastTimestamp", "Duration(min)",
 )  # fmt: skip
 _MINUTE_MS = 60_000
-# BOUND: partitions in one request.
-_AT_ONCE = 500
 
 
 def _build() -> Parser:
@@ -214,6 +212,7 @@ def _force(given: Namespace, cluster: Cluster) -> None:
 
 
 def _find_hanging(given: Namespace, cluster: Cluster) -> None:
+    from kbroker.client.admin.transactions import hanging_transactions
     from kbroker.client.errors import ClientError
 
     if given.topic is None and given.broker_id is None:
@@ -224,7 +223,9 @@ def _find_hanging(given: Namespace, cluster: Cluster) -> None:
     if given.partition is not None and given.topic is None:
         raise Failed("The --partition argument requires --topic to be provided")
     try:
-        found = _hanging(cluster, _partitions(given, cluster), given)
+        latest_ms = _now_ms() - given.max_transaction_timeout * _MINUTE_MS
+        partitions = _partitions(given, cluster)
+        found = hanging_transactions(cluster, partitions, latest_ms, given.broker_id)
     except ClientError as error:
         raise _failed("Failed to find hanging transactions", error) from error
     rows = []
@@ -251,45 +252,6 @@ def _partitions(given: Namespace, cluster: Cluster) -> list[TopicPartition]:
         for row in topic.partitions
         if given.broker_id is None or given.broker_id in row.replicas
     ]
-
-
-def _hanging(
-    cluster: Cluster, partitions: list[TopicPartition], given: Namespace
-) -> list[tuple[TopicPartition, ActiveProducer]]:
-    """Transactions that are open for too long in a partition for which no coordinator will write a
-    marker.
-    """
-    from kbroker.client.admin.transactions import (
-        describe_producers,
-        describe_transaction,
-        list_transactions,
-    )
-    from kbroker.client.errors import RejectedError
-    from kbroker.errors import ErrorCode
-
-    latest_ms = _now_ms() - given.max_transaction_timeout * _MINUTE_MS
-    candidates = [
-        (key, row)
-        for at in range(0, len(partitions), _AT_ONCE)
-        for key, rows in describe_producers(
-            cluster, partitions[at : at + _AT_ONCE], given.broker_id
-        ).items()
-        for row in rows
-        if row.open_from is not None and row.last_timestamp < latest_ms
-    ]
-    if not candidates:
-        return []
-    producers = {row.producer_id for _, row in candidates}
-    waiting: dict[int, set[TopicPartition]] = {}
-    for listed in list_transactions(cluster, producer_ids=producers):
-        try:
-            state = describe_transaction(cluster, listed.transactional_id)
-        except RejectedError as error:
-            if error.code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-                raise
-        else:
-            waiting.setdefault(listed.producer_id, set()).update(state.partitions)
-    return [(key, row) for key, row in candidates if key not in waiting.get(row.producer_id, ())]
 
 
 _COMMANDS = {

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from kbroker.cli.arguments import Action, Parser
+
+if TYPE_CHECKING:
+    from kbroker.client.connections.cluster import Cluster
 
 # BOUND: seconds that a key press may wait for brokers.
 TIMEOUT_S = "2"
@@ -37,8 +41,37 @@ end
 complete -c kbroker -f -a '(__kbroker_complete)'
 """,
 }
-# Metavars of positional arguments whose values the brokers know.
-_LIVE = {"TOPIC": "topic", "GROUP": "group"}
+
+
+def _topics(cluster: Cluster) -> list[str]:
+    from kbroker.client.admin.topics import list_topics
+
+    return [topic.name for topic in list_topics(cluster) if not topic.internal]
+
+
+def _groups(cluster: Cluster) -> list[str]:
+    from kbroker.client.admin.groups import list_groups
+
+    return [row.group for row in list_groups(cluster)]
+
+
+def _brokers(cluster: Cluster) -> list[str]:
+    return list(map(str, cluster.nodes()))
+
+
+def _transactional_ids(cluster: Cluster) -> list[str]:
+    from kbroker.client.admin.transactions import list_transactions
+
+    return [row.transactional_id for row in list_transactions(cluster)]
+
+
+# Metavars of arguments whose values the brokers know.
+_LIVE: Mapping[str, Callable[[Cluster], list[str]]] = {
+    "TOPIC": _topics,
+    "GROUP": _groups,
+    "BROKER": _brokers,
+    "TRANSACTIONAL-ID": _transactional_ids,
+}
 
 
 def _describe(parser: argparse.ArgumentParser) -> None:
@@ -85,14 +118,28 @@ def _words(parser: Parser, rest: Sequence[str], current: str) -> Iterable[str]:
             return [str(choice) for choice in option.choices]
         named = rest[-1].strip("-").upper()  # --topic NAME
         return _live(parser, rest[:-1], named if named in _LIVE else option.metavar)
-    for each in parser._actions:
-        if each.option_strings:
-            continue
-        if each.choices is not None and not any(word in each.choices for word in rest):
-            return [str(choice) for choice in each.choices]
-        if found := _live(parser, rest, each.metavar):
-            return found
-    return []
+    positional = [each for each in parser._actions if not each.option_strings]
+    at = _position(options, rest)
+    if not positional or (at >= len(positional) and positional[-1].nargs not in ("+", "*")):
+        return []
+    each = positional[min(at, len(positional) - 1)]
+    if each.choices is not None:
+        return [str(choice) for choice in each.choices]
+    return _live(parser, rest, each.metavar)
+
+
+def _position(options: Mapping[str, argparse.Action], rest: Sequence[str]) -> int:
+    """How many words there are that belong to no option."""
+    count, is_value = 0, False
+    for word in rest:
+        option = options.get(word)
+        if option is not None:
+            is_value = option.nargs != 0
+        elif is_value or word.startswith("-"):
+            is_value = False
+        else:
+            count += 1
+    return count
 
 
 def _live(parser: Parser, rest: Sequence[str], metavar: object) -> list[str]:
@@ -100,6 +147,10 @@ def _live(parser: Parser, rest: Sequence[str], metavar: object) -> list[str]:
     name = str(metavar).partition("[")[0]
     if name == "NAME" and rest:  # of a resource, after its kind
         name = rest[0].upper()
+    if name == "PROFILE":
+        from kbroker.cli import profiles
+
+        return profiles.names()
     if name not in _LIVE:
         return []
     from kbroker.cli.arguments import Failed, Usage
@@ -109,20 +160,14 @@ def _live(parser: Parser, rest: Sequence[str], metavar: object) -> list[str]:
     try:
         found = _connection_parser().parse_all([*given, "--timeout", TIMEOUT_S])
         with connected(found) as cluster:
-            if _LIVE[name] == "group":
-                from kbroker.client.admin.groups import list_groups
-
-                return [row.group for row in list_groups(cluster)]
-            from kbroker.client.admin.topics import list_topics
-
-            return [topic.name for topic in list_topics(cluster) if not topic.internal]
+            return _LIVE[name](cluster)
     except (Failed, Usage):
         return []
 
 
 def _connection(rest: Sequence[str]) -> list[str]:
     """Of the words so far, those that say which cluster."""
-    wanted = {"-b", "--bootstrap-server", "--command-config"}
+    wanted = {"-b", "--bootstrap-server", "--command-config", "--profile"}
     given: list[str] = []
     for at, word in enumerate(rest):
         if word in wanted and at + 1 < len(rest):

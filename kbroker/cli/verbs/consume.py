@@ -1,30 +1,36 @@
-"""``kbroker consume``: the records of a topic on stdout."""
+"""``kbroker consume``: the records of topics on stdout."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from kbroker.cli.arguments import FORMATS, Action, Failed, Usage, nearest, yaml_text
-from kbroker.cli.connecting import add_connection, connected
-from kbroker.cli.records_text import FORMAT_HELP, RecordTable, compiled, json_line, yaml_item
+from kbroker.cli.arguments import FORMATS, Action, Failed, Usage, yaml_text
+from kbroker.cli.connecting import add_connection, client_settings, connected
+from kbroker.cli.consuming import BEGINNING, END, Limits, check_group, is_pattern, partitions
+from kbroker.cli.records_text import (
+    FORMAT_HELP,
+    RecordTable,
+    compiled,
+    json_line,
+    unescaped,
+    yaml_item,
+)
 from kbroker.cli.times import duration_ms, time_ms
 
 if TYPE_CHECKING:
-    from kbroker.client.batches.topic_reader import ReadRecord, TopicReader
+    from kbroker.client.batches.topic_reader import ReadRecord
     from kbroker.client.connections.cluster import Cluster
 
     TopicPartition = tuple[str, int]
 
-BEGINNING, END = "beginning", "end"
-# How long to wait for records before the brokers are asked again: short after some came.
-_PAUSE_MIN_S, _PAUSE_MAX_S = 0.02, 0.5
 _EPILOG = f"""\
-Reads all partitions, and then waits for more; no group is involved. Records of a partition are in
-order, those of different partitions are not.
+Reads all partitions, and then waits for more; without --group, no group is involved. Records of a
+partition are in order, those of different partitions are not. It ends at the first limit that is
+reached: --until, --until-time and --per-partition are for each partition.
 
 {FORMAT_HELP}
 
@@ -33,11 +39,24 @@ examples:
   kbroker consume orders --tail 10 --exit       the last ten of each partition
   kbroker consume orders --since 15m -f '%p %o %k: %v\\n'
   kbroker consume orders -o table --since 1h    everything about them, for people
-  kbroker consume orders -o json --exit | jq .value"""
+  kbroker consume orders -o json --exit | jq .value
+  kbroker consume orders 'billing-*' --until end
+  kbroker consume orders --from-time 2026-11-27T08:00:00 --until-time 2026-11-27T09:00:00
+  kbroker consume orders --offset 100 --until 200 --partition 3
+  kbroker consume orders -g billing -n 10       as a member of a group, which commits
+  kbroker consume orders -e -K ' = ' -D '\\0' | xargs -0 -n 1 echo"""
 
 
 def _describe(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument(
+        "topic", nargs="+", metavar="TOPIC",
+        help="names, in which * and ? stand for others; of what is there when it begins",
+    )  # fmt: skip
+    parser.add_argument(
+        "-g", "--group", metavar="GROUP",
+        help="read as a member of this group, from where it is, and commit what was printed; "
+        "patterns also match topics that come later",
+    )  # fmt: skip
     parser.add_argument(
         "-p",
         "--partition",
@@ -47,6 +66,13 @@ def _describe(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="only this partition; may be repeated",
     )
+    _describe_beginning(parser)
+    _describe_end(parser)
+    _describe_output(parser)
+    add_connection(parser)
+
+
+def _describe_beginning(parser: argparse.ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--offset",
@@ -67,18 +93,44 @@ def _describe(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--tail", type=_whole, metavar="N", help="begin with the last N of each partition"
     )
+
+
+def _describe_end(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-n", "--max-messages", type=_positive, metavar="N", help="end after so many records"
     )
     parser.add_argument(
-        "-e", "--exit", action="store_true", help="end with the last record there is now"
-    )
+        "-N", "--per-partition", type=_positive, metavar="N",
+        help="end after so many records of each partition",
+    )  # fmt: skip
+    parser.add_argument(
+        "--until", type=_until, metavar="WHERE",
+        help=f"where to end: {END}, of what there is now, or an offset, which is not read",
+    )  # fmt: skip
+    parser.add_argument(
+        "--until-time", type=time_ms, metavar="TIME",
+        help="end before the first record from this time on (UTC)",
+    )  # fmt: skip
+    parser.add_argument(
+        "-e", "--exit", dest="until", action="store_const", const=END,
+        help=f"the same as --until {END}",
+    )  # fmt: skip
+
+
+def _describe_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--read-committed",
         action="store_true",
         help="leave out aborted transactions, and wait for open ones",
     )
     parser.add_argument("-f", "--format", metavar="FORMAT", help=r"how a record looks ('%%v\n')")
+    parser.add_argument(
+        "-K", "--key-separator", metavar="TEXT",
+        help=r"print keys, too, with this text between key and value, such as : or '\t'",
+    )  # fmt: skip
+    parser.add_argument(
+        "-D", "--delimiter", metavar="TEXT", help=r"what is printed after each value ('\n')"
+    )  # fmt: skip
     parser.add_argument(
         "-o",
         "--output",
@@ -87,7 +139,6 @@ def _describe(parser: argparse.ArgumentParser) -> None:
         help="lines of values, a table, lines of JSON objects with everything, or the same as a "
         "YAML list (value)",
     )
-    add_connection(parser)
 
 
 def _whole(text: str) -> int:
@@ -113,55 +164,97 @@ def _offset(text: str) -> str | int:
         ) from None
 
 
-def _consume(found: argparse.Namespace) -> None:
-    if found.format is not None and found.output != "value":
-        raise Usage(f"--format does not go with -o {found.output}")
-    table = RecordTable()
-    writers: dict[str, Callable[[ReadRecord], bytes]] = {
-        "json": json_line,
-        "yaml": yaml_item,
-        "table": table,
-    }
-    write = writers.get(found.output) or compiled(
-        found.format if found.format is not None else "%v\\n"
-    )
-    rest = table.rest if write is table else bytes
-    with connected(found) as cluster:
-        from kbroker.client.batches.topic_reader import TopicReader
+def _until(text: str) -> str | int:
+    if text == END:
+        return text
+    try:
+        return _whole(text)
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither {END} nor an offset") from None
 
-        positions = _positions(cluster, found)
-        reader = TopicReader(cluster, positions, read_committed=found.read_committed)
-        count = _print(reader, write, rest, found.max_messages, found.exit)
+
+def _consume(found: argparse.Namespace) -> None:
+    write = _writer(found)
+    rest = write.rest if isinstance(write, RecordTable) else bytes
+    if found.group is not None:
+        check_group(found)
+    with connected(found) as cluster:
+        turns = _as_group(cluster, found) if found.group is not None else _alone(cluster, found)
+        count = _print(turns, write, rest)
         if found.output == "yaml" and not count:
             print(yaml_text([]))
 
 
+def _writer(found: argparse.Namespace) -> Callable[[ReadRecord], bytes]:
+    """Raises Usage for ways to print that exclude each other."""
+    parts = [found.key_separator is not None, found.delimiter is not None]
+    if found.format is not None and any(parts):
+        raise Usage("--format says all: leave out --key-separator and --delimiter")
+    if found.output != "value":
+        for option, is_given in zip(
+            ("--format", "--key-separator", "--delimiter"),
+            (found.format is not None, *parts),
+            strict=True,
+        ):
+            if is_given:
+                raise Usage(f"{option} does not go with -o {found.output}")
+        if found.output == "table":
+            return RecordTable(with_topic=len(found.topic) > 1 or is_pattern(found.topic[0]))
+        return json_line if found.output == "json" else yaml_item
+    if found.format is not None:
+        return compiled(found.format)
+    separator = None if found.key_separator is None else unescaped(found.key_separator)
+    delimiter = b"\n" if found.delimiter is None else unescaped(found.delimiter)
+
+    def write(record: ReadRecord) -> bytes:
+        key = b"" if separator is None else (record.key or b"") + separator
+        return key + (record.value or b"") + delimiter
+
+    return write
+
+
+def _alone(cluster: Cluster, found: argparse.Namespace) -> Iterator[Iterable[ReadRecord]]:
+    from kbroker.cli.consuming import Reading
+    from kbroker.client.batches.topic_reader import TopicReader
+
+    positions = _positions(cluster, found)
+    reader = TopicReader(cluster, positions, read_committed=found.read_committed)
+    limits = Limits(found.max_messages, found.per_partition, found.until, found.until_time)
+    return Reading(reader, limits).turns()
+
+
+def _as_group(cluster: Cluster, found: argparse.Namespace) -> Iterator[Iterable[ReadRecord]]:
+    """Says at once that a topic does not exist: a member would wait for it."""
+    from kbroker.cli.consuming import GroupReading
+    from kbroker.client.connections.security import SETTINGS as OF_SECURITY
+    from kbroker.client.consumer.consumer_settings import SETTINGS
+
+    partitions(cluster, [name for name in found.topic if not is_pattern(name)], ())
+    settings = {
+        name: value
+        for name, value in client_settings(found).items()
+        if name in SETTINGS or name in OF_SECURITY
+    }
+    return GroupReading(found, settings).turns()
+
+
 def _print(
-    reader: TopicReader,
+    turns: Iterator[Iterable[ReadRecord]],
     write: Callable[[ReadRecord], bytes],
     rest: Callable[[], bytes],
-    most: int | None,
-    ends: bool,
 ) -> int:
     """The number of records. rest: what ``write`` has held back."""
     out = sys.stdout.buffer
-    count, pause_s = 0, _PAUSE_MIN_S
-    while True:
-        before = count
+    count = 0
+    for records in turns:
         try:
-            for record in reader.read(reader.ends()):
+            for record in records:
                 out.write(write(record))
                 count += 1
-                if count == most:
-                    return count
         finally:
             out.write(rest())
         out.flush()
-        if ends:
-            return count
-        # BOUND: an idle topic is asked about twice a second.
-        pause_s = _PAUSE_MIN_S if count > before else min(2 * pause_s, _PAUSE_MAX_S)
-        time.sleep(pause_s)
+    return count
 
 
 def _positions(cluster: Cluster, found: argparse.Namespace) -> dict[TopicPartition, int]:
@@ -171,7 +264,7 @@ def _positions(cluster: Cluster, found: argparse.Namespace) -> dict[TopicPartiti
     from kbroker.client.admin.groups import offsets_at
     from kbroker.client.batches.offsets import EARLIEST, LATEST
 
-    keys = _partitions(cluster, found)
+    keys = partitions(cluster, found.topic, found.partition)
     if found.from_time is not None:
         return offsets_at(cluster, keys, found.from_time)
     if found.since is not None:
@@ -197,16 +290,4 @@ def _at_offset(
     return {key: min(max(offset, starts[key]), ends[key]) for key in starts}
 
 
-def _partitions(cluster: Cluster, found: argparse.Namespace) -> list[TopicPartition]:
-    name: str = found.topic
-    topic: Any = cluster.topics([name]).get(name)
-    if topic is None:
-        meant = nearest(name, cluster.topics())
-        raise Failed(f"topic {name} does not exist" + (f"; did you mean {meant}?" if meant else ""))
-    for number in found.partition:
-        if number not in topic.partitions:
-            raise Failed(f"topic {name} has no partition {number}")
-    return [(name, number) for number in dict.fromkeys(found.partition or topic.partitions)]
-
-
-ACTION = Action("print the records of a topic", _describe, _consume, _EPILOG)
+ACTION = Action("print the records of topics", _describe, _consume, _EPILOG)

@@ -15,6 +15,7 @@ from kbroker.cli.arguments import (
     Usage,
     add_format,
     agreed,
+    deferred,
     nearest,
     printed,
     printed_document,
@@ -398,9 +399,31 @@ def _refuse_members(cluster: Cluster, group: str) -> None:
         raise Failed(f"group {group} has {count} {noun}: stop them, then reset its offsets")
 
 
+# -- delete-offsets
+
+_DELETE_OFFSETS_EPILOG = """\
+Without --execute nothing is deleted: the offsets are only shown. The group goes on where
+auto.offset.reset says, if it reads these partitions again. Topics that a member reads are refused.
+
+examples:
+  kbroker group delete-offsets billing old-orders
+  kbroker group delete-offsets billing orders --partition 3 --execute"""
+
+
+def _delete_offsets() -> Action:
+    from kbroker.cli.operation_verbs import View, actions_of
+    from kbroker.console.api.group_offsets import OPERATIONS
+
+    views = {"delete-offsets": View(epilog=_DELETE_OFFSETS_EPILOG)}
+    return actions_of(OPERATIONS, views)["delete-offsets"]
+
+
 ACTIONS = {
     "list": Action("list groups", _describe_list, _list),
     "describe": Action("show members and lag", _describe_describe, _describe),
     "delete": Action("delete groups with their offsets", _describe_delete, _delete),
     "reset": Action("set the offsets of a group", _describe_reset, _reset, _RESET_EPILOG),
+    "delete-offsets": deferred(
+        "let a group have no offsets of a topic", _delete_offsets, _DELETE_OFFSETS_EPILOG
+    ),
 }

@@ -1,4 +1,4 @@
-"""``kbroker produce``: lines of stdin become records."""
+"""``kbroker produce``: lines of stdin, or what another delimiter divides, become records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.cli.arguments import Action, Failed, Usage
 from kbroker.cli.connecting import add_connection, client_settings, connected
-from kbroker.cli.records_text import BadLine, record_of_json, unescaped
+from kbroker.cli.records_text import BadLine, record_of_format, record_of_json, unescaped
+from kbroker.cli.times import time_ms
 
 if TYPE_CHECKING:
     from kbroker.client import KafkaProducer
@@ -19,12 +20,19 @@ if TYPE_CHECKING:
 LINE_BYTES_MAX = 64 << 20
 # BOUND: records whose result is not known yet; beyond, the oldest is waited for.
 _UNKNOWN_MAX = 100_000
+_READ_BYTES = 1 << 16
 _EPILOG = """\
-Each line is the value of a record. On a terminal, Ctrl-D ends.
+Each line is the value of a record. On a terminal, Ctrl-D ends. In a format, %k is the key, %v the
+value, %T the timestamp in milliseconds, %p the partition, %h headers as NAME=VALUE with commas;
+between two of them is a text that the first does not contain.
 
 examples:
   kbroker produce orders < values.txt
   echo 'alice:42' | kbroker produce orders -K :
+  echo alice | kbroker produce orders --tombstone
+  find . -print0 | kbroker produce files -D '\\0'
+  kbroker produce orders --timestamp 2026-11-27T08:00:00 -H source=import < values.txt
+  echo '1700000000000 alice 42' | kbroker produce orders -f '%T %k %v'
   kbroker consume orders -o json --exit | kbroker produce copy -f json"""
 
 
@@ -51,11 +59,23 @@ def _describe(parser: argparse.ArgumentParser) -> None:
         "-Z", "--null", action="store_true", help="empty values and keys are null (tombstones)"
     )
     parser.add_argument(
+        "--tombstone", action="store_true", help="each line is a key, whose value is null"
+    )
+    parser.add_argument(
+        "--timestamp", type=time_ms, metavar="TIME",
+        help="of all records that have none of their own (UTC; the time of now)",
+    )  # fmt: skip
+    parser.add_argument(
+        "-D", "--delimiter", metavar="TEXT",
+        help=r"what ends a record, such as '\0' or '\n\n' ('\n', also after '\r')",
+    )  # fmt: skip
+    parser.add_argument(
         "-f",
         "--format",
-        choices=("text", "json"),
         default="text",
-        help="lines of text, or of JSON objects as kbroker consume prints them (text)",
+        metavar="FORMAT",
+        help="text, json (objects as kbroker consume prints them), or a format, such as "
+        "'%%k=%%v' (text)",
     )
     parser.add_argument(
         "-z",
@@ -87,7 +107,7 @@ def _produce(found: argparse.Namespace) -> None:
 
         producer = KafkaProducer(settings)
         try:
-            count = _send_all(producer, found.topic, make)
+            count = _send_all(producer, found.topic, make, _pieces(found))
         finally:
             producer.close(found.timeout)
     noun = "record" if count == 1 else "records"
@@ -116,13 +136,18 @@ def _settings(found: argparse.Namespace) -> dict[str, Any]:
     return settings
 
 
-def _send_all(producer: KafkaProducer, topic: str, make: Callable[[bytes], dict[str, Any]]) -> int:
+def _send_all(
+    producer: KafkaProducer,
+    topic: str,
+    make: Callable[[bytes], dict[str, Any]],
+    pieces: Iterator[bytes],
+) -> int:
     """Send every line and wait for the results; returns how many. Raises Failed for the first that
     was not written, and ends there.
     """
     waiting: deque[tuple[int, Any]] = deque()
     number = 0
-    for number, line in enumerate(_lines(), 1):
+    for number, line in enumerate(pieces, 1):
         try:
             fields = make(line)
         except BadLine as error:
@@ -156,6 +181,27 @@ def _lines() -> Iterator[bytes]:
         yield line.removesuffix(b"\n").removesuffix(b"\r")
 
 
+def _pieces(found: argparse.Namespace) -> Iterator[bytes]:
+    return _lines() if found.delimiter is None else _divided(unescaped(found.delimiter))
+
+
+def _divided(delimiter: bytes) -> Iterator[bytes]:
+    """What is between delimiters; what is after the last one, unless it is empty."""
+    source: Any = sys.stdin.buffer
+    left = b""
+    while piece := source.read1(_READ_BYTES):
+        # The beginning of a delimiter may be at the end of what is left.
+        start = max(len(left) - len(delimiter) + 1, 0)
+        left += piece
+        if delimiter in left[start:]:
+            *whole, left = left.split(delimiter)
+            yield from whole
+        if len(left) > LINE_BYTES_MAX:
+            raise Failed(f"a record has more than {LINE_BYTES_MAX} bytes")
+    if left:
+        yield left
+
+
 def _maker(found: argparse.Namespace) -> Callable[[bytes], dict[str, Any]]:
     """What makes the arguments of ``send`` from a line. Raises Usage."""
     headers = []
@@ -164,39 +210,49 @@ def _maker(found: argparse.Namespace) -> Callable[[bytes], dict[str, Any]]:
         if not equals or not name:
             raise Usage(f"--header {text!r}: write NAME=VALUE")
         headers.append((name, value.encode()))
-    if found.format == "json":
-        if found.key is not None or found.key_separator is not None:
-            raise Usage("keys are in the JSON objects: leave out --key and --key-separator")
-        return lambda line: _json_fields(line, headers, found.partition)
+    if found.delimiter == "":
+        raise Usage("--delimiter is empty")
+    make = _text_maker(found)
+    if found.format != "text":
+        if found.key is not None or found.key_separator is not None or found.tombstone:
+            what = "the JSON objects" if found.format == "json" else "the format"
+            raise Usage(f"keys are in {what}: leave out --key, --key-separator and --tombstone")
+        make = record_of_json if found.format == "json" else record_of_format(found.format)
+
+    def complete(line: bytes) -> dict[str, Any]:
+        fields = make(line)
+        fields["headers"] = [*fields.get("headers", ()), *headers]
+        if found.partition is not None:
+            fields["partition"] = found.partition
+        if fields.get("timestamp_ms") is None:
+            fields["timestamp_ms"] = found.timestamp
+        if found.null:
+            fields |= {name: fields.get(name) or None for name in ("key", "value")}
+        return fields
+
+    return complete
+
+
+def _text_maker(found: argparse.Namespace) -> Callable[[bytes], dict[str, Any]]:
+    """Key and value of a line. Raises Usage."""
     fixed = None if found.key is None else found.key.encode()
     separator = None if found.key_separator is None else unescaped(found.key_separator)
     if separator == b"":
         raise Usage("--key-separator is empty")
+    if found.tombstone:
+        if fixed is not None or separator is not None:
+            raise Usage("with --tombstone, a line is a key: leave out --key and --key-separator")
+        return lambda line: {"key": line, "value": None}
 
     def make(line: bytes) -> dict[str, Any]:
-        key, value = fixed, line
-        if separator is not None:
-            key, sign, value = line.partition(separator)
-            if not sign:
-                raise BadLine(f"no {found.key_separator!r} after a key")
-        return {
-            "key": None if found.null and not key else key,
-            "value": None if found.null and not value else value,
-            "headers": headers,
-            "partition": found.partition,
-        }
+        if separator is None:
+            return {"key": fixed, "value": line}
+        key, sign, value = line.partition(separator)
+        if not sign:
+            raise BadLine(f"no {found.key_separator!r} after a key")
+        return {"key": key, "value": value}
 
     return make
-
-
-def _json_fields(
-    line: bytes, headers: list[tuple[str, bytes]], partition: int | None
-) -> dict[str, Any]:
-    fields = record_of_json(line)
-    fields["headers"] += headers
-    if partition is not None:
-        fields["partition"] = partition
-    return fields
 
 
 ACTION = Action("write lines of stdin as records", _describe, _produce, _EPILOG)

@@ -13,6 +13,7 @@ from kbroker.cli.arguments import (
     Usage,
     add_format,
     agreed,
+    deferred,
     nearest,
     printed,
     printed_document,
@@ -372,10 +373,31 @@ def _delete(found: argparse.Namespace) -> None:
     )
 
 
+# -- trim
+
+_TRIM_EPILOG = """\
+Without --execute nothing is deleted: it is only shown what would be. What is deleted does not come
+back, and consumers that were there begin at what is left.
+
+examples:
+  kbroker topic trim orders --before-time 2026-11-01T00:00:00
+  kbroker topic trim orders --partition 3 --before-offset 12000 --execute
+  kbroker topic trim orders --keep 1000 --execute    the last thousand of each partition stay
+  kbroker topic trim orders --all --execute"""
+
+
+def _trim() -> Action:
+    from kbroker.cli.operation_verbs import View, actions_of
+    from kbroker.console.api.records import OPERATIONS
+
+    return actions_of(OPERATIONS, {"trim": View(epilog=_TRIM_EPILOG)})["trim"]
+
+
 ACTIONS = {
     "list": Action("list topics", _describe_list, _list),
     "create": Action("create topics", _describe_create, _create, _CREATE_EPILOG),
     "describe": Action("show partitions, replicas and settings", _describe_describe, _describe),
     "alter": Action("add partitions, or change settings", _describe_alter, _alter, _ALTER_EPILOG),
     "delete": Action("delete topics with their records", _describe_delete, _delete),
+    "trim": deferred("delete the first records of a topic", _trim, _TRIM_EPILOG),
 }

@@ -5,7 +5,7 @@ From Kafka 3.0; abort from 0.11.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from kbroker.client.admin.partitions import by_topic
@@ -17,6 +17,8 @@ from kbroker.errors import ErrorCode
 _NONE = -1
 # Of a producer that is only initialized, to fence others.
 _FENCING_TIMEOUT_MS = 1
+# BOUND: partitions in one request.
+_AT_ONCE = 500
 
 
 class ListedTransaction(NamedTuple):
@@ -172,6 +174,38 @@ def _producer(row: Any) -> ActiveProducer:
         row.last_timestamp,
         None if row.current_txn_start_offset < 0 else row.current_txn_start_offset,
     )
+
+
+def hanging_transactions(
+    cluster: Cluster,
+    partitions: Sequence[TopicPartition],
+    latest_ms: int,
+    node: int | None = None,
+) -> list[tuple[TopicPartition, ActiveProducer]]:
+    """Transactions whose last record is older than ``latest_ms``, in a partition for which no
+    coordinator will write a marker: the last stable offset stays there. node: as in
+    ``describe_producers``. Raises RejectedError, UnsupportedByBroker.
+    """
+    candidates = [
+        (key, row)
+        for at in range(0, len(partitions), _AT_ONCE)
+        for key, rows in describe_producers(cluster, partitions[at : at + _AT_ONCE], node).items()
+        for row in rows
+        if row.open_from is not None and row.last_timestamp < latest_ms
+    ]
+    if not candidates:
+        return []
+    producers = {row.producer_id for _, row in candidates}
+    waiting: dict[int, set[TopicPartition]] = {}
+    for listed in list_transactions(cluster, producer_ids=producers):
+        try:
+            state = describe_transaction(cluster, listed.transactional_id)
+        except RejectedError as error:
+            if error.code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                raise
+        else:
+            waiting.setdefault(listed.producer_id, set()).update(state.partitions)
+    return [(key, row) for key, row in candidates if key not in waiting.get(row.producer_id, ())]
 
 
 def abort_in_partition(

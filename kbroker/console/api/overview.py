@@ -5,13 +5,9 @@ from __future__ import annotations
 from typing import cast
 
 from kbroker.client.admin.cluster import summarize_cluster
-from kbroker.client.admin.partitions import log_dir_totals
-from kbroker.client.errors import ClientError
 from kbroker.console.answers import (
     BrokerHealth,
     CountedPartitions,
-    LogDirRow,
-    LogDirs,
     Overview,
     TopicPartitionName,
 )
@@ -71,24 +67,6 @@ def _listed(keys: list[tuple[str, int]]) -> CountedPartitions:
     return {"count": len(keys), "partitions": rows}
 
 
-def _log_dirs(asked: Asked) -> LogDirs:
-    rows: list[LogDirRow] = []
-    for node in asked.cluster.nodes():
-        try:
-            found = log_dir_totals(asked.cluster, node)
-        except ClientError as error:
-            rows.append({"broker": node, "error": str(error)})
-            continue
-        for each in found:
-            row: LogDirRow = {"broker": node, "path": each.path, "error": None}
-            if each.error is not None:
-                row["error"] = str(each.error)
-            else:
-                row["replicas"], row["bytes"] = each.replicas, each.size
-            rows.append(row)
-    return {"log_dirs": rows}
-
-
 OPERATIONS = (
     Operation(
         "GET",
@@ -96,13 +74,5 @@ OPERATIONS = (
         "The broker, its cluster, and partitions in trouble",
         _overview,
         Overview,
-    ),
-    Operation(
-        "GET",
-        "/log-dirs",
-        "Log directories of all brokers, with what is in them",
-        _log_dirs,
-        LogDirs,
-        needs="DESCRIBE on the cluster",
     ),
 )

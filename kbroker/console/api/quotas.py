@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kbroker.client.admin.quotas import CLIENT_ID, IP, USER, Entity, alter_quotas, describe_quotas
-from kbroker.console.answers import ChangedQuotas, QuotaRow, Quotas
 from kbroker.console.operation import (
     FLAG,
+    PAGED,
     SETTINGS,
     TEXT,
     TEXTS,
@@ -20,9 +22,9 @@ from kbroker.console.problems import BadRequest
 KINDS = {"user": USER, "client_id": CLIENT_ID, "ip": IP}
 
 
-def _list(asked: Asked) -> Quotas:
+def _list(asked: Asked) -> dict[str, Any]:
     values = asked.values
-    rows: list[QuotaRow] = [
+    rows = [
         {
             "entity": [{"type": kind, "name": name} for kind, name in entity],
             "quotas": quotas,
@@ -31,10 +33,10 @@ def _list(asked: Asked) -> Quotas:
         if any(values["search"] in (name or "") for _, name in entity)
     ]
     page, after = page_of(rows, values, lambda row: str(row["entity"]))
-    return {"total": len(rows), "quotas": list(page), "next_cursor": after}
+    return {"total": len(rows), "quotas": page, "next_cursor": after}
 
 
-def _alter(asked: Asked) -> ChangedQuotas:
+def _alter(asked: Asked) -> dict[str, Any]:
     values = asked.values
     changes = {name: _number(name, text) for name, text in values["quotas"].items()}
     alter_quotas(asked.cluster, _entity(asked), changes, validate_only=values["dry_run"])
@@ -56,7 +58,7 @@ def _entity(asked: Asked) -> Entity:
         if values[name] is not None or name in defaults
     )
     if not entity:
-        raise BadRequest(f"name one of {', '.join(KINDS)}, or write it into defaults")
+        raise BadRequest("whose? Name a user, a client id or an address, or one of the defaults")
     return entity
 
 
@@ -73,19 +75,24 @@ OPERATIONS = (
         "/quotas",
         "Quotas of users, client ids and addresses",
         _list,
-        Quotas,
-        (
+        query=(
             Parameter("search", TEXT, "Only those whose name contains this.", "", length_max=1000),
             *paging(),
         ),
+        answer={
+            "quotas": [
+                {"entity": [{"type": "string", "name": "string?"}], "quotas": {"*": "number"}}
+            ],
+            **PAGED,
+        },
         needs="DESCRIBE_CONFIGS on the cluster",
+        verb="quota list",
     ),
     Operation(
         "POST",
         "/quotas",
         "Set quotas of a user, of a client id, of both together, or of an address",
         _alter,
-        ChangedQuotas,
         body=(
             Parameter("user", TEXT, "Its name.", length_max=1000),
             Parameter("client_id", TEXT, "Its client id.", length_max=1000),
@@ -95,6 +102,7 @@ OPERATIONS = (
                 TEXTS,
                 "Of user, client_id, ip: whoever has no quota of that kind.",
                 length_max=40,
+                letter="d",
             ),
             Parameter(
                 "quotas",
@@ -104,6 +112,9 @@ OPERATIONS = (
             ),
             Parameter("dry_run", FLAG, "Only check whether it could be done.", False),
         ),
+        answer={"quotas": {"*": "number?"}, "dry_run": "boolean"},
         needs="ALTER_CONFIGS on the cluster",
+        verb="quota set",
+        positional=("quotas",),
     ),
 )

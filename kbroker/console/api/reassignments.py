@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
-from kbroker.client.admin.partitions import Reassignment, list_reassignments, log_dirs
+from kbroker.client.admin.configs import BROKER, describe_configs
+from kbroker.client.admin.partitions import (
+    Reassignment,
+    elect_leaders,
+    list_reassignments,
+    log_dirs,
+)
 from kbroker.client.admin.reassignments import alter_reassignments
-from kbroker.client.admin.topics import describe_topics
+from kbroker.client.admin.throttles import (
+    RATES,
+    alter_brokers,
+    release_topics,
+    throttled_topics,
+)
+from kbroker.client.admin.topics import describe_topics, list_topics
 from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import ClientError, RejectedError
-from kbroker.console.answers import Move, Reassignments, TopicPartitionName
 from kbroker.console.operation import (
     FLAG,
     INTEGER,
     INTEGERS,
+    PAGED,
     TEXT,
     Asked,
     Operation,
@@ -22,13 +36,18 @@ from kbroker.console.operation import (
     page_of,
     paging,
 )
-from kbroker.console.problems import BadRequest
+from kbroker.console.problems import BadRequest, Problem
+from kbroker.errors import ErrorCode
 
-TOPIC = Parameter("topic", TEXT, "Its name.", required=True, length_min=1, length_max=249)
+TOPIC = Parameter(
+    "topic", TEXT, "Its name.", required=True, length_min=1, length_max=249, names="topic"
+)
+# BOUND: partitions in one request.
+_AT_ONCE = 500
 PARTITION = Parameter("partition", INTEGER, "Its number.", required=True, high=(1 << 31) - 1)
 
 
-def _list(asked: Asked) -> Reassignments:
+def _list(asked: Asked) -> dict[str, Any]:
     values = asked.values
     found = sorted(
         (key, row)
@@ -73,7 +92,7 @@ def _sizes(
     return found
 
 
-def _begin(asked: Asked) -> Move:
+def _begin(asked: Asked) -> dict[str, Any]:
     values = asked.values
     topic, number, replicas = values["topic"], values["partition"], values["replicas"]
     (state,) = describe_topics(asked.cluster, [topic])
@@ -99,54 +118,151 @@ def _begin(asked: Asked) -> Move:
     }
 
 
-def _cancel(asked: Asked) -> TopicPartitionName:
-    key = asked.values["topic"], asked.values["partition"]
-    _alter(asked.cluster, key, None)
-    return {"topic": key[0], "partition": key[1]}
-
-
-def _alter(cluster: Cluster, key: TopicPartition, replicas: list[int] | None) -> None:
+def _alter(cluster: Cluster, key: TopicPartition, replicas: list[int]) -> None:
     error = alter_reassignments(cluster, {key: replicas})[key]
     if isinstance(error, RejectedError):
         raise error
 
 
-OPERATIONS = (
-    Operation(
-        "GET",
-        "/reassignments",
-        "Partitions that move to other brokers",
-        _list,
-        Reassignments,
-        (
-            Parameter("search", TEXT, "Only topics whose name contains this.", "", length_max=249),
-            *paging(100, 200),
-        ),
-        needs="DESCRIBE on the cluster",
+def _cancel(asked: Asked) -> dict[str, Any]:
+    values = asked.values
+    topic, number = values["topic"], values["partition"]
+    if values["all"] == (topic is not None):
+        raise BadRequest("which? Name a topic and perhaps a partition, or all")
+    if number is not None and topic is None:
+        raise BadRequest("partition needs topic")
+    keys = [
+        key
+        for key in sorted(list_reassignments(asked.cluster))
+        if values["all"] or (topic == key[0] and number in (None, key[1]))
+    ]
+    if topic is not None and not keys:
+        what = f"topic {topic[:249]}" if number is None else f"{topic[:249]}-{number}"
+        raise Problem(404, "NO_REASSIGNMENT_IN_PROGRESS", f"nothing of {what} is being moved")
+    for at in range(0, len(keys), _AT_ONCE):
+        errors = alter_reassignments(asked.cluster, dict.fromkeys(keys[at : at + _AT_ONCE]))
+        for error in errors.values():
+            # It has ended by itself in between.
+            if error is not None and error.code != ErrorCode.NO_REASSIGNMENT_IN_PROGRESS:
+                raise error
+    return {"cancelled": [{"topic": topic, "partition": number} for topic, number in keys]}
+
+
+def _finish(asked: Asked) -> dict[str, Any]:
+    """What is still moving keeps its throttle."""
+    cluster = asked.cluster
+    moving = list_reassignments(cluster)
+    names = [topic.name for topic in list_topics(cluster)]
+    still = {topic for topic, _ in moving}
+    released = [name for name in throttled_topics(cluster, names) if name not in still]
+    release_topics(cluster, released)
+    brokers: list[int] = []
+    if not moving:
+        brokers = [node for node in cluster.nodes() if _is_throttled(cluster, node)]
+        alter_brokers(cluster, brokers, dict.fromkeys(RATES))
+    elected = 0
+    if asked.values["elect"]:
+        errors = elect_leaders(cluster, None)
+        elected = sum(error is None for error in errors.values())
+    return {"moving": len(moving), "topics": released, "brokers": brokers, "elected": elected}
+
+
+def _is_throttled(cluster: Cluster, node: int) -> bool:
+    rows = describe_configs(cluster, BROKER, [str(node)], RATES)[str(node)]
+    return isinstance(rows, list) and any(
+        row.source == "DYNAMIC_BROKER_CONFIG" and row.value is not None for row in rows
+    )
+
+
+_ALTER = "ALTER on the cluster"
+_PARTITION = {"topic": "string", "partition": "integer"}
+
+LIST = Operation(
+    "GET",
+    "/reassignments",
+    "Partitions that move to other brokers",
+    _list,
+    query=(
+        Parameter("search", TEXT, "Only topics whose name contains this.", "", length_max=249),
+        *paging(100, 200),
     ),
+    answer={
+        "reassignments": [
+            {
+                **_PARTITION,
+                "replicas": ["integer"],
+                "adding": ["integer"],
+                "removing": ["integer"],
+                "bytes": {"*": "integer?"},
+            }
+        ],
+        **PAGED,
+    },
+    needs="DESCRIBE on the cluster",
+    verb="reassignment list",
+)
+
+FINISH = Operation(
+    "POST",
+    "/reassignments/finish",
+    "Remove the throttles of what has moved, and let preferred replicas lead",
+    _finish,
+    body=(
+        Parameter(
+            "elect",
+            FLAG,
+            "Also let the preferred replica of each partition lead.",
+            False,
+        ),
+    ),
+    answer={
+        "moving": "integer",
+        "topics": ["string"],
+        "brokers": ["integer"],
+        "elected": "integer",
+    },
+    needs="ALTER and ALTER_CONFIGS on the cluster, ALTER_CONFIGS on the topics",
+    verb="reassignment finish",
+)
+
+OPERATIONS = (
+    LIST,
     Operation(
         "POST",
         "/reassignments",
         "Move a partition to other brokers",
         _begin,
-        Move,
         body=(
             TOPIC,
             PARTITION,
             Parameter(
-                "replicas", INTEGERS, "Broker ids, the preferred leader first.", required=True
+                "replicas",
+                INTEGERS,
+                "Broker ids, the preferred leader first.",
+                required=True,
+                names="broker",
             ),
             Parameter("dry_run", FLAG, "Only check, and say what would move.", True),
         ),
-        needs="ALTER on the cluster",
+        answer={**_PARTITION, "from": ["integer"], "to": ["integer"], "dry_run": "boolean"},
+        needs=_ALTER,
+        verb="reassignment begin",
+        positional=("topic", "partition", "replicas"),
     ),
     Operation(
         "POST",
         "/reassignments/cancel",
-        "Cancel the move of a partition",
+        "Cancel moves: of a partition, of a topic, or all; partitions stay where they were",
         _cancel,
-        TopicPartitionName,
-        body=(TOPIC, PARTITION),
-        needs="ALTER on the cluster",
+        body=(
+            replace(TOPIC, required=False),
+            replace(PARTITION, text="Only this one of the topic.", required=False),
+            Parameter("all", FLAG, "All that move.", False),
+        ),
+        answer={"cancelled": [_PARTITION]},
+        needs=_ALTER,
+        verb="reassignment cancel",
+        positional=("topic", "partition"),
     ),
+    FINISH,
 )

@@ -3,21 +3,47 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
+from typing import Any
 
 from kbroker.client.admin.rights import sees_all_transactions
+from kbroker.client.admin.topics import describe_topics, list_topics
 from kbroker.client.admin.transactions import (
+    ActiveProducer,
+    abort_in_partition,
+    describe_producers,
     describe_transaction,
     force_terminate,
+    hanging_transactions,
     list_transactions,
 )
-from kbroker.console.answers import Terminated, TransactionDescription, Transactions
-from kbroker.console.operation import TEXT, Asked, Operation, Parameter, page_of, paging
+from kbroker.client.batches.offsets import TopicPartition
+from kbroker.client.errors import UnsupportedByBroker
+from kbroker.console.operation import (
+    INTEGER,
+    PAGED,
+    TEXT,
+    Asked,
+    Operation,
+    Parameter,
+    page_of,
+    paging,
+)
+from kbroker.console.problems import BadRequest, NotThere
 
 _OPEN = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
-ID = Parameter("id", TEXT, "Its transactional id.", required=True, length_min=1, length_max=1000)
+ID = Parameter(
+    "id",
+    TEXT,
+    "Its transactional id.",
+    required=True,
+    length_min=1,
+    length_max=1000,
+    names="transactional-id",
+)
 
 
-def _list(asked: Asked) -> Transactions:
+def _list(asked: Asked) -> dict[str, Any]:
     values = asked.values
     found = [
         row
@@ -30,40 +56,86 @@ def _list(asked: Asked) -> Transactions:
     return {
         "total": len(found),
         "open": sum(row.state in _OPEN for row in found),
-        "transactions": [
-            {
-                "coordinator": row.coordinator,
-                "transactional_id": row.transactional_id,
-                "producer_id": row.producer_id,
-                "state": row.state,
-            }
-            for row in page
-        ],
+        "transactions": [row._asdict() for row in page],
         "sees_all": None if found or values["search"] else sees_all_transactions(asked.cluster),
         "next_cursor": after,
     }
 
 
-def _describe(asked: Asked) -> TransactionDescription:
+def _describe(asked: Asked) -> dict[str, Any]:
     found = describe_transaction(asked.cluster, asked.values["id"])
     started = found.started_ms
     return {
-        "coordinator": found.coordinator,
-        "transactional_id": found.transactional_id,
-        "producer_id": found.producer_id,
-        "producer_epoch": found.producer_epoch,
-        "state": found.state,
-        "timeout_ms": found.timeout_ms,
-        "started_ms": started,
+        **found._asdict(),
         "open_seconds": None if started is None else max(time.time() - started / 1000, 0.0),
         "partitions": [{"topic": topic, "partition": number} for topic, number in found.partitions],
     }
 
 
-def _terminate(asked: Asked) -> Terminated:
+def _terminate(asked: Asked) -> dict[str, Any]:
+    """Of an id that is there: to fence it would make another."""
+    with suppress(UnsupportedByBroker):
+        describe_transaction(asked.cluster, asked.values["id"])
     force_terminate(asked.cluster, asked.values["id"])
     return {"terminated": asked.values["id"]}
 
+
+def _hanging(asked: Asked) -> dict[str, Any]:
+    values = asked.values
+    cluster, name = asked.cluster, values["topic"]
+    topics = list_topics(cluster) if not name else describe_topics(cluster, [name])
+    keys = [(topic.name, row.partition) for topic in topics for row in topic.partitions]
+    latest_ms = int(time.time() * 1000) - values["minutes"] * 60_000
+    return {
+        "transactions": [
+            {
+                "topic": key[0],
+                "partition": key[1],
+                "offset": row.open_from,
+                "producer_id": row.producer_id,
+                "producer_epoch": row.producer_epoch,
+                "last_timestamp": row.last_timestamp,
+            }
+            for key, row in hanging_transactions(cluster, keys, latest_ms)
+        ]
+    }
+
+
+def _abort(asked: Asked) -> dict[str, Any]:
+    values = asked.values
+    key = values["topic"], values["partition"]
+    row = _open_at(asked, key, values["offset"])
+    coordinator_epoch = max(row.coordinator_epoch, 0)
+    abort_in_partition(asked.cluster, key, row.producer_id, row.producer_epoch, coordinator_epoch)
+    return {
+        "topic": key[0],
+        "partition": key[1],
+        "offset": values["offset"],
+        "producer_id": row.producer_id,
+    }
+
+
+def _open_at(asked: Asked, key: TopicPartition, offset: int) -> ActiveProducer:
+    """Raises NotThere, BadRequest."""
+    (topic,) = describe_topics(asked.cluster, [key[0]])
+    if key[1] not in {row.partition for row in topic.partitions}:
+        last = len(topic.partitions) - 1
+        raise BadRequest(f"the topic has no partition {key[1]}, but 0 to {last}")
+    producers = describe_producers(asked.cluster, [key])[key]
+    found = next((row for row in producers if row.open_from == offset), None)
+    if found is None:
+        began = sorted(row.open_from for row in producers if row.open_from is not None)
+        at = f"; open ones begin at {', '.join(map(str, began))}" if began else ""
+        raise NotThere(f"no transaction of {key[0]}-{key[1]} begins at offset {offset}{at}")
+    return found
+
+
+_DESCRIBE = "DESCRIBE on the transactional id"
+_STATE: dict[str, Any] = {
+    "coordinator": "integer",
+    "transactional_id": "string",
+    "producer_id": "integer",
+}
 
 OPERATIONS = (
     Operation(
@@ -71,31 +143,109 @@ OPERATIONS = (
         "/transactions",
         "Transactional ids with their last transaction, open ones first",
         _list,
-        Transactions,
-        (
+        query=(
             Parameter("search", TEXT, "Only ids that contain this.", "", length_max=1000),
             Parameter(
                 "state", TEXT, "Only those in this state, such as Ongoing.", "", length_max=40
             ),
             *paging(),
         ),
+        answer={
+            "open": "integer",
+            "transactions": [{**_STATE, "state": "string"}],
+            "sees_all": "boolean?",
+            **PAGED,
+        },
+        needs=_DESCRIBE,
+        verb="transaction list",
     ),
     Operation(
         "GET",
         "/transaction",
         "A transaction with its partitions",
         _describe,
-        TransactionDescription,
-        (ID,),
-        needs="DESCRIBE on the transactional id",
+        query=(ID,),
+        answer={
+            **_STATE,
+            "producer_epoch": "integer",
+            "state": "string",
+            "timeout_ms": "integer",
+            "started_ms": "integer?",
+            "open_seconds": "number?",
+            "partitions": [{"topic": "string", "partition": "integer"}],
+        },
+        needs=_DESCRIBE,
+        verb="transaction describe",
+        positional=("id",),
     ),
     Operation(
         "POST",
         "/transaction/terminate",
         "Abort the open transaction of an id, and fence its producer",
         _terminate,
-        Terminated,
         body=(ID,),
+        answer={"terminated": "string"},
         needs="WRITE on the transactional id",
+        verb="transaction abort",
+        positional=("id",),
+        asks="transactional id {id}: its open transaction is aborted, and its producer ends",
+    ),
+    Operation(
+        "GET",
+        "/transactions/hanging",
+        "Transactions in partitions that nobody will end: their coordinator knows nothing of them",
+        _hanging,
+        query=(
+            Parameter(
+                "topic",
+                TEXT,
+                "Only in this topic; all, if left out.",
+                "",
+                length_max=249,
+                names="topic",
+            ),
+            Parameter(
+                "minutes",
+                INTEGER,
+                "Open for longer than this; transaction.max.timeout.ms has 15.",
+                15,
+                high=1 << 31,
+            ),
+        ),
+        answer={
+            "transactions": [
+                {
+                    "topic": "string",
+                    "partition": "integer",
+                    "offset": "integer",
+                    "producer_id": "integer",
+                    "producer_epoch": "integer",
+                    "last_timestamp": "integer",
+                }
+            ]
+        },
+        needs="READ on the topics, DESCRIBE on the transactional ids",
+        verb="transaction hanging",
+    ),
+    Operation(
+        "POST",
+        "/transactions/hanging/abort",
+        "Abort a transaction in a partition, whatever its coordinator says: only if it hangs",
+        _abort,
+        body=(
+            Parameter("topic", TEXT, "Its name.", required=True, length_max=249, names="topic"),
+            Parameter("partition", INTEGER, "Its number.", required=True, high=(1 << 31) - 1),
+            Parameter("offset", INTEGER, "Where the transaction begins.", required=True),
+        ),
+        answer={
+            "topic": "string",
+            "partition": "integer",
+            "offset": "integer",
+            "producer_id": "integer",
+        },
+        needs="ALTER on the cluster",
+        verb="transaction abort-hanging",
+        positional=("topic", "partition", "offset"),
+        asks="the transaction of {topic}-{partition} from offset {offset} on: its records are lost",
     ),
 )

@@ -83,7 +83,7 @@ function findings(found) {
 }
 
 function used(dirs) {
-  const sizes = dirs.log_dirs.map((row) => row.bytes).filter((size) => size !== undefined);
+  const sizes = dirs.log_dirs.map((row) => row.bytes).filter((size) => size !== null);
   return sizes.length ? bytes(sizes.reduce((sum, size) => sum + size, 0)) : "–";
 }
 

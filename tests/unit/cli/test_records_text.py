@@ -132,3 +132,33 @@ def test_table_does_not_wait_for_more_than_a_hundred_rows():
 
     assert [at for at, text in enumerate(written) if text] == [99, 200]
     assert sum(text.count(b"\n") for text in written) == 202
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "fields"),
+    [
+        ("%k=%v", b"a=b=c", {"key": b"a", "value": b"b=c", "headers": []}),
+        ("%v\\n", b"a\nb", {"key": None, "value": b"a\nb", "headers": []}),
+        (
+            "%T\\t%p%%%h|%k",
+            b"5\t7%a=b,c=NULL|k",
+            {"key": b"k", "value": None, "timestamp_ms": 5, "partition": 7,
+             "headers": [("a", b"b"), ("c", None)]},
+        ),
+        ("%T %v", b"-1 x", {"key": None, "value": b"x", "timestamp_ms": None, "headers": []}),
+    ],
+)  # fmt: skip
+def test_line_of_a_format_is_a_record(text, line, fields):
+    assert records_text.record_of_format(text)(line) == fields
+
+
+@pytest.mark.parametrize(("text", "line"), [("%k=%v", b"a"), ("%T", b"now"), ("%h|", b"a|")])
+def test_line_that_does_not_have_the_format_is_no_record(text, line):
+    with pytest.raises(records_text.BadLine):
+        records_text.record_of_format(text)(line)
+
+
+@pytest.mark.parametrize("text", ["texts", "%K", "%k%k", "%", "%o", ""])
+def test_format_that_cannot_be_read_is_wrong_usage(text):
+    with pytest.raises(Usage):
+        records_text.record_of_format(text)

@@ -9,10 +9,10 @@ import pytest
 from kbroker.cli.kafka import table
 from kbroker.cli.kafka.reassign_partitions import _dir_line, _state_line, _state_line_of_zookeeper
 from kbroker.cli.kafka.reassignment_files import as_json, read_topics, read_wanted
-from kbroker.cli.kafka.reassignment_throttles import moves_of, throttled
 from kbroker.cli.kafka.running import Failed
 from kbroker.client.admin.partitions import Reassignment
 from kbroker.client.admin.reassignments import PartitionReplica
+from kbroker.client.admin.throttles import moves_of, throttled
 
 pytestmark = pytest.mark.unit
 

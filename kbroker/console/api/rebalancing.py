@@ -1,0 +1,424 @@
+"""Reassignment by intent: empty brokers, spread topics, change a replication factor, balance.
+
+Each answers a plan: what moves, how much that is, how long it takes at a throttle, and how many
+replicas are in sync meanwhile. Without a dry run it is begun; ``reassignments`` shows how far it
+is. Needs what Kafka has from 2.4 (KIP-455).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+from kbroker.client.admin.cluster import ClusterState, describe_cluster
+from kbroker.client.admin.configs import TOPIC, describe_configs
+from kbroker.client.admin.partitions import list_reassignments, log_dirs
+from kbroker.client.admin.reassignments import alter_reassignments
+from kbroker.client.admin.throttles import (
+    RATES,
+    alter_brokers,
+    moves_of,
+    nodes_of,
+    throttle_topics,
+)
+from kbroker.client.admin.topics import PartitionState
+from kbroker.client.batches.offsets import TopicPartition
+from kbroker.client.connections.cluster import Cluster
+from kbroker.client.errors import ClientError
+from kbroker.console import replica_plan
+from kbroker.console.operation import (
+    BYTES,
+    FLAG,
+    INTEGER,
+    INTEGERS,
+    TEXT,
+    TEXTS,
+    Asked,
+    Operation,
+    Parameter,
+    Shape,
+)
+from kbroker.console.problems import BadRequest, NotThere, Problem
+from kbroker.console.replica_plan import Layout, Move, PlacedPartition, PlanRefused
+from kbroker.wording import counted
+
+_MIN_IN_SYNC = "min.insync.replicas"
+# BOUND: partitions in one request.
+_AT_ONCE = 500
+_INTERNAL = "__"
+
+
+class _Scene(NamedTuple):
+    """sizes: bytes of the largest replica, of partitions of which they are known."""
+
+    state: ClusterState
+    partitions: Mapping[TopicPartition, PartitionState]
+    sizes: Mapping[TopicPartition, int]
+    layout: Layout
+
+
+def _scene(cluster: Cluster) -> _Scene:
+    """What there is now. Raises Problem while partitions move: a plan would begin nowhere."""
+    moving = list_reassignments(cluster)
+    if moving:
+        raise Problem(
+            409,
+            "REASSIGNMENT_IN_PROGRESS",
+            f"{counted(len(moving), 'partition')} move already: wait for that (kbroker "
+            "reassignment wait), or cancel it (kbroker reassignment cancel --all)",
+        )
+    state = describe_cluster(cluster)
+    partitions = {
+        (topic.name, row.partition): row for topic in state.topics for row in topic.partitions
+    }
+    sizes = _sizes(cluster)
+    placed = {
+        key: PlacedPartition(tuple(row.replicas), sizes.get(key, 0), frozenset(row.isr))
+        for key, row in partitions.items()
+    }
+    racks = {row.node: row.rack for row in state.brokers}
+    return _Scene(state, partitions, sizes, Layout(racks, placed))
+
+
+def _sizes(cluster: Cluster) -> dict[TopicPartition, int]:
+    """Of brokers that do not answer, and without the right to describe the cluster, none."""
+    sizes: dict[TopicPartition, int] = {}
+    for node in cluster.nodes():
+        try:
+            dirs = log_dirs(cluster, [node])[node]
+        except ClientError:
+            continue
+        for each in dirs:
+            for key, replicas in each.replicas.items():
+                for replica in replicas:
+                    if not replica.future:
+                        sizes[key] = max(sizes.get(key, 0), replica.size)
+    return sizes
+
+
+# -- intents
+
+
+def _drain(asked: Asked) -> dict[str, Any]:
+    away, rack = set(asked.values["brokers"] or ()), asked.values["rack"]
+    if not away and rack is None:
+        raise BadRequest("which brokers? Name some, or a rack")
+    scene = _scene(asked.cluster)
+    with_replicas = {node for row in scene.layout.partitions.values() for node in row.nodes}
+    for node in sorted(away):
+        _check_broker(node, {*scene.layout.racks, *with_replicas})
+    if rack is not None:
+        of_rack = {node for node, each in scene.layout.racks.items() if each == rack}
+        if not of_rack:
+            known = sorted({each for each in scene.layout.racks.values() if each})
+            there = f"there are {', '.join(known)}" if known else "no broker has one"
+            raise NotThere(f"no rack {rack!r}: {there}")
+        away |= of_rack
+    what = f"drain {'brokers' if len(away) > 1 else 'broker'} {', '.join(map(str, sorted(away)))}"
+    return _planned(asked, what, scene, lambda: replica_plan.drain(scene.layout, away))
+
+
+def _spread(asked: Asked) -> dict[str, Any]:
+    scene = _scene(asked.cluster)
+    topics = _topics(scene, asked.values["topics"])
+    nodes = asked.values["brokers"]
+    for node in nodes or ():
+        _check_broker(node, scene.layout.racks)
+    over = "all brokers" if nodes is None else f"brokers {', '.join(map(str, sorted(set(nodes))))}"
+    what = f"spread {_named(topics)} over {over}"
+    chosen = None if nodes is None else set(nodes)
+    return _planned(asked, what, scene, lambda: replica_plan.spread(scene.layout, topics, chosen))
+
+
+def _replicate(asked: Asked) -> dict[str, Any]:
+    scene = _scene(asked.cluster)
+    topics = _topics(scene, asked.values["topics"])
+    factor = asked.values["factor"]
+    for name, least in _min_in_sync(asked.cluster, topics).items():
+        if least > factor:
+            raise BadRequest(
+                f"topic {name} has {_MIN_IN_SYNC}={least}: with {counted(factor, 'replica')}, "
+                "nobody could write with acks=all; lower it first (kbroker config set topic "
+                f"{name} {_MIN_IN_SYNC}={factor})"
+            )
+    what = f"replication factor {factor} for {_named(topics)}"
+    return _planned(
+        asked, what, scene, lambda: replica_plan.replication(scene.layout, topics, factor)
+    )
+
+
+def _balance(asked: Asked) -> dict[str, Any]:
+    scene = _scene(asked.cluster)
+    return _planned(asked, "balance", scene, lambda: replica_plan.balance(scene.layout))
+
+
+def _check_broker(node: int, known: Iterable[int]) -> None:
+    if node not in known:
+        raise NotThere(f"no broker {node}: there are {', '.join(map(str, sorted(known)))}")
+
+
+def _topics(scene: _Scene, patterns: Iterable[str]) -> list[str]:
+    """Those that match any of these; internal ones only if the pattern begins as they do."""
+    matching: set[str] = set()
+    for pattern in patterns:
+        names = [
+            topic.name
+            for topic in scene.state.topics
+            if fnmatchcase(topic.name, pattern)
+            and (not topic.internal or pattern.startswith(_INTERNAL))
+        ]
+        if not names:
+            raise NotThere(f"no topic {pattern!r}: kbroker topic list shows what there is")
+        matching.update(names)
+    return sorted(matching)
+
+
+def _named(topics: list[str]) -> str:
+    return f"topic {topics[0]}" if len(topics) == 1 else f"{len(topics)} topics"
+
+
+# -- plans
+
+
+def _planned(
+    asked: Asked, what: str, scene: _Scene, plan: Callable[[], list[Move]]
+) -> dict[str, Any]:
+    """The document of a plan, which has been begun unless it is a dry run."""
+    try:
+        moves = plan()
+    except PlanRefused as error:
+        raise Problem(409, "NO_SUCH_PLAN", str(error)) from None
+    for move in moves:
+        if move.added and scene.partitions[move.key].leader is None:
+            name = f"{move.key[0]}-{move.key[1]}"
+            raise Problem(
+                409,
+                "LEADER_NOT_AVAILABLE",
+                f"{name} has no leader to copy from: start one of its brokers first ("
+                f"{', '.join(map(str, move.before))})",
+            )
+    throttle, dry_run = asked.values["throttle"], asked.values["dry_run"]
+    least = _min_in_sync(asked.cluster, sorted({move.key[0] for move in moves}))
+    document = {"intent": what, "dry_run": dry_run} | _document(scene, moves, throttle, least)
+    if not dry_run and moves:
+        _begin(asked.cluster, scene, moves, throttle)
+    return document
+
+
+def _document(
+    scene: _Scene, moves: list[Move], throttle: int | None, least: Mapping[str, int]
+) -> dict[str, Any]:
+    brokers = _brokers(scene, moves)
+    known = all(move.key in scene.sizes for move in moves if move.added)
+    seconds = None
+    if throttle and known:
+        # Each broker may send and receive so much at once: the busiest one decides.
+        seconds = max((max(row["sends"], row["receives"]) for row in brokers), default=0) / throttle
+    rows = [_row(scene, move, least) for move in moves]
+    return {
+        "partitions": len(moves),
+        "bytes": sum(move.size for move in moves) if known else None,
+        "throttle": throttle,
+        "seconds": seconds,
+        "below_min_in_sync": sum(row["in_sync"] < (row["min_in_sync"] or 0) for row in rows),
+        "brokers": brokers,
+        "moves": rows,
+    }
+
+
+def _row(scene: _Scene, move: Move, least: Mapping[str, int]) -> dict[str, Any]:
+    """in_sync: the fewest replicas in sync until the end. The old ones are kept until all new ones
+    are in sync, so it is those of now, or those of the end if that are fewer.
+    """
+    in_sync = len(scene.partitions[move.key].isr)
+    return {
+        "topic": move.key[0],
+        "partition": move.key[1],
+        "from": list(move.before),
+        "to": list(move.after),
+        "bytes": move.size if not move.added or move.key in scene.sizes else None,
+        "in_sync": min(in_sync, len(move.after)),
+        "min_in_sync": least.get(move.key[0]),
+    }
+
+
+def _brokers(scene: _Scene, moves: Iterable[Move]) -> list[dict[str, Any]]:
+    """Of each broker: replicas, and partitions that it is the preferred leader of, now and then;
+    bytes to send and to receive.
+    """
+    layout = scene.layout
+    before = {key: row.nodes for key, row in layout.partitions.items()}
+    after = before | {move.key: move.after for move in moves}
+    sends: Counter[int] = Counter()
+    receives: Counter[int] = Counter()
+    for move in moves:
+        leader = scene.partitions[move.key].leader
+        for node in move.added:
+            receives[node] += layout.partitions[move.key].size
+            if leader is not None:
+                sends[leader] += layout.partitions[move.key].size
+    replicas, replicas_then = (
+        Counter(node for nodes in placed.values() for node in nodes) for placed in (before, after)
+    )
+    leads, leads_then = (
+        Counter(nodes[0] for nodes in placed.values() if nodes) for placed in (before, after)
+    )
+    return [
+        {
+            "broker": node,
+            "rack": layout.racks.get(node),
+            "replicas": replicas[node],
+            "replicas_then": replicas_then[node],
+            "leads": leads[node],
+            "leads_then": leads_then[node],
+            "sends": sends[node],
+            "receives": receives[node],
+        }
+        for node in sorted({*layout.racks, *replicas})
+    ]
+
+
+def _min_in_sync(cluster: Cluster, topics: list[str]) -> dict[str, int]:
+    """Of topics whose settings this user may read."""
+    found = {}
+    for at in range(0, len(topics), _AT_ONCE):
+        described = describe_configs(cluster, TOPIC, topics[at : at + _AT_ONCE], [_MIN_IN_SYNC])
+        for name, rows in described.items():
+            for row in rows if isinstance(rows, list) else ():
+                if row.name == _MIN_IN_SYNC and row.value is not None:
+                    found[name] = int(row.value)
+    return found
+
+
+def _begin(cluster: Cluster, scene: _Scene, moves: list[Move], throttle: int | None) -> None:
+    """Raises Problem for the first partition that is rejected; others may have begun."""
+    wanted = {move.key: list(move.after) for move in moves}
+    if throttle is not None:
+        current = {move.key: list(move.before) for move in moves}
+        throttled = moves_of({}, {move.key: move.after for move in moves if move.added}, current)
+        throttle_topics(cluster, throttled)
+        alter_brokers(cluster, nodes_of(throttled), dict.fromkeys(RATES, str(throttle)))
+    keys, begun = list(wanted), 0
+    for at in range(0, len(keys), _AT_ONCE):
+        some = {key: wanted[key] for key in keys[at : at + _AT_ONCE]}
+        errors = [row for row in alter_reassignments(cluster, some).values() if row is not None]
+        begun += len(some) - len(errors)
+        if errors:
+            raise Problem(409, errors[0].name, f"begun {begun} of {len(keys)} moves: {errors[0]}")
+
+
+# -- the table
+
+_NEEDS = "ALTER on the cluster, with a throttle ALTER_CONFIGS on it and on the topics"
+_ANSWER: dict[str, Shape] = {
+    "intent": "string",
+    "dry_run": "boolean",
+    "partitions": "integer",
+    "bytes": "integer?",
+    "throttle": "integer?",
+    "seconds": "number?",
+    "below_min_in_sync": "integer",
+    "brokers": [
+        {
+            "broker": "integer",
+            "rack": "string?",
+            "replicas": "integer",
+            "replicas_then": "integer",
+            "leads": "integer",
+            "leads_then": "integer",
+            "sends": "integer",
+            "receives": "integer",
+        }
+    ],
+    "moves": [
+        {
+            "topic": "string",
+            "partition": "integer",
+            "from": ["integer"],
+            "to": ["integer"],
+            "bytes": "integer?",
+            "in_sync": "integer",
+            "min_in_sync": "integer?",
+        }
+    ],
+}
+_HOW = (
+    Parameter(
+        "throttle",
+        BYTES,
+        "Bytes a second that each broker sends and receives for it; no limit, if left out.",
+        low=1,
+    ),
+    Parameter("dry_run", FLAG, "Only show the plan.", True),
+)
+_TOPICS = Parameter(
+    "topics",
+    TEXTS,
+    "Names, in which * and ? stand for others; internal topics, if it begins with __.",
+    required=True,
+    length_max=249,
+    names="topic",
+)
+
+
+def _intent(
+    name: str,
+    summary: str,
+    serve: Callable[[Asked], Any],
+    parameters: tuple[Parameter, ...] = (),
+    positional: tuple[str, ...] = (),
+) -> Operation:
+    return Operation(
+        "POST",
+        f"/cluster/{name}",
+        summary,
+        serve,
+        body=(*parameters, *_HOW),
+        answer=_ANSWER,
+        needs=_NEEDS,
+        verb=f"cluster {name}",
+        positional=positional,
+    )
+
+
+OPERATIONS = (
+    _intent(
+        "drain",
+        "Move everything off brokers, to take them out of the cluster",
+        _drain,
+        (
+            Parameter("brokers", INTEGERS, "Which; they may be down.", names="broker"),
+            Parameter("rack", TEXT, "All brokers of this rack.", length_max=1000),
+        ),
+        ("brokers",),
+    ),
+    _intent(
+        "balance",
+        "Give each broker as many replicas, and as many partitions to lead, as the others",
+        _balance,
+    ),
+    _intent(
+        "spread",
+        "Spread the partitions of topics over all brokers, or over some",
+        _spread,
+        (
+            _TOPICS,
+            Parameter("brokers", INTEGERS, "Only over these; all, if left out.", names="broker"),
+        ),
+        ("topics",),
+    ),
+    _intent(
+        "replication",
+        "Change the replication factor of topics",
+        _replicate,
+        (
+            Parameter(
+                "factor", INTEGER, "How many replicas.", required=True, low=1, high=(1 << 15) - 1
+            ),
+            _TOPICS,
+        ),
+        ("factor", "topics"),
+    ),
+)
