@@ -28,7 +28,7 @@ from kbroker.record.compression import NONE
 from kbroker.types import Offset, with_offsets
 
 if TYPE_CHECKING:
-    from kbroker._ext.network.commit_path import ShardCommits
+    from kbroker._ext.coordinator.commit_path import ShardCommits
     from kbroker.clock import Clock
     from kbroker.cluster.image import ClusterImage
     from kbroker.config.loader import BrokerConfig

@@ -55,7 +55,7 @@ class Channel(Connection):
         return made
 
     def _negotiate(self, deadline: float) -> None:
-        self.versions = dict(VERSIONS)
+        self._negotiation.versions = dict(VERSIONS)
 
     @staticmethod
     def _make_stream(client_id: str) -> Stream:

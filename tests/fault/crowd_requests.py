@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.clients.wire_client import batch_of, request_frame
+from support.clients.wire_client import batch_of
+from support.network.frames import request_frame
 
 from kbroker.protocol.api import ApiKey, request_class
 from kbroker.protocol.message import Message

@@ -17,8 +17,9 @@ import threading
 import time
 from pathlib import Path
 
-from support.clients.wire_client import WireClient, batch_of, produce_request, request_frame
+from support.clients.wire_client import WireClient, batch_of, produce_request
 from support.faults.history import parse_value, value_of
+from support.network.frames import request_frame
 from support.running.pace import hold
 from support.security.secured import HOST, SecuredClient
 

@@ -20,6 +20,8 @@ import time
 from collections import Counter
 from contextlib import suppress
 
+from support.network.frames import read_frame
+
 TIMEOUT_S = 10.0
 REPEATED = {0: "Produce", 24: "AddPartitionsToTxn", 25: "AddOffsetsToTxn", 26: "EndTxn"}
 REPEATED |= {28: "TxnOffsetCommit"}
@@ -135,22 +137,3 @@ class Proxy:
             again.sendall(frame)
             read_frame(again)
             self._sockets.discard(again)
-
-
-def read_frame(connection: socket.socket) -> bytes | None:
-    """A frame with its length; None at the end."""
-    head = _read(connection, 4)
-    if head is None:
-        return None
-    body = _read(connection, struct.unpack(">i", head)[0])
-    return None if body is None else head + body
-
-
-def _read(connection: socket.socket, size: int) -> bytes | None:
-    parts = bytearray()
-    while len(parts) < size:
-        part = connection.recv(size - len(parts))
-        if not part:
-            return None
-        parts += part
-    return bytes(parts)

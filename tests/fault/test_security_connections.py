@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 
 import pytest
-from support.clients.wire_client import WireClient, batch_of, request_frame
+from support.clients.wire_client import WireClient, batch_of
 from support.faults.hostile_harness import MIB, GoodClient, nothing_dies
+from support.network.frames import request_frame
 from support.running.pace import hold
 from support.security.secured import SecuredClient, Site, address_of
 

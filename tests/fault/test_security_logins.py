@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.clients.wire_client import request_frame
 from support.faults.hostile_harness import MIB, GoodClient, nothing_dies
+from support.network.frames import request_frame
 from support.security.secured import PASSWORDS, LoginRefused, SecuredClient, Site, address_of
 
 from kbroker.client.admin import users as admin

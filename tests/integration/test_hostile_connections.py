@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 
 import pytest
-from support.clients.wire_client import WireClient, batch_of, produce_request, request_frame
+from support.clients.wire_client import WireClient, batch_of, produce_request
 from support.faults.hostile_harness import MIB, GoodClient, nothing_dies, refused_count
+from support.network.frames import request_frame
 from support.running.pace import hold
 
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest

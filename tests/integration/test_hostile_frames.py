@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.clients.wire_client import WireClient, batch_of, request_frame
+from support.clients.wire_client import WireClient, batch_of
 from support.faults.hostile_harness import MIB, GoodClient, nothing_dies, refused_count
 from support.network.codec_samples import random_message
+from support.network.frames import request_frame
 from support.running.pace import hold
 
 from kbroker.protocol.api import ApiKey, find, request_class

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.clients.wire_client import WireClient, batch_of, request_frame
+from support.clients.wire_client import WireClient, batch_of
 from support.faults.hostile_harness import MIB, GoodClient, nothing_dies
+from support.network.frames import request_frame
 from support.running.grids import some_of
 
 from kbroker.config.key import UNKNOWN

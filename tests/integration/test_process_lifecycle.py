@@ -23,7 +23,8 @@ from support.brokers.process_harness import (
     tell,
 )
 from support.brokers.shared_names import names_of, names_of_runs
-from support.clients.wire_client import WireClient, batch_of, produce_request, request_frame
+from support.clients.wire_client import WireClient, batch_of, produce_request
+from support.network.frames import request_frame
 from support.running.pace import hold
 from support.running.sanitizer import TIME_FACTOR
 

@@ -1,10 +1,10 @@
 from collections.abc import Callable
 from typing import Any
 
+from kbroker._ext.coordinator.commit_path import CommitPath
 from kbroker._ext.log.log_append import LogAppender
 from kbroker._ext.log.replica_set import ReplicaSet
 from kbroker._ext.log.txn_verification import TxnVerification
-from kbroker._ext.network.commit_path import CommitPath
 from kbroker._ext.shared.lane import Lane
 from kbroker._ext.shared.log_figures import LogFigures
 from kbroker._ext.shared.partition_table import PartitionTable

@@ -2,7 +2,7 @@ from typing import Any
 
 from kbroker._ext.io.fetched_log import FetchedLog
 from kbroker._ext.log.log_append import LogAppender
-from kbroker._ext.network.peer_link import PeerLink
+from kbroker._ext.sockets.peer_link import PeerLink
 
 # What an event is of.
 ERROR: int

@@ -26,13 +26,13 @@ from kbroker.client.errors import (
     Timeout,
     UnsupportedByBroker,
 )
-from kbroker.errors import ErrorCode
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.message import Message
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kbroker.protocol.primitives import NotInVersion
 from kbroker.wire import blocking
+from kbroker.wire.negotiation import CannotNegotiate, Negotiation, decoded_version
 from kbroker.wire.stream import (
     FIRST_FRAME_BYTES_MAX,
     FRAME_BYTES_MAX,
@@ -45,8 +45,7 @@ from kbroker.wire.stream import (
 if TYPE_CHECKING:
     from kbroker.client.connections.security import Security
 
-_SOFTWARE_NAME = "kbroker-client"
-_SOFTWARE_VERSION = "0.1.0"
+_SOFTWARE = ("kbroker-client", "0.1.0")
 
 # The newest version that this client sends, if it is not the codec's newest.
 _VERSION_MAX = {
@@ -79,8 +78,7 @@ class Connection:
     ) -> None:
         self.host, self.port = host, port
         self.address = f"{host}:{port}"
-        self.versions: dict[int, tuple[int, int]] = {}
-        self.finalized_features: dict[str, int] = {}
+        self._negotiation = Negotiation(_SOFTWARE, _VERSION_MAX)
         self.used_at = time.monotonic()
         self.failed = False  # it was closed because of an error
         self.stream = self._make_stream(client_id)
@@ -171,23 +169,16 @@ class Connection:
     # -- versions
 
     def _negotiate(self, deadline: float) -> None:
-        request = ApiVersionsRequest(
-            client_software_name=_SOFTWARE_NAME, client_software_version=_SOFTWARE_VERSION
-        )
-        version = 3
-        while True:
-            response = self._ask_versions(request, version, deadline)
-            if response.error_code == 0:
-                break
-            if response.error_code != ErrorCode.UNSUPPORTED_VERSION or version == 0:
-                raise UnsupportedByBroker(self.address, "ApiVersions")
-            version = 0
-        self.versions = {
-            row.api_key: (row.min_version, row.max_version) for row in response.api_keys
-        }
-        self.finalized_features = {
-            row.name: row.max_version_level for row in response.finalized_features
-        }
+        """Raises UnsupportedByBroker."""
+        taking = self._negotiation.steps()
+        try:
+            request, version = next(taking)
+            while True:
+                request, version = taking.send(self._ask_versions(request, version, deadline))
+        except StopIteration:
+            return
+        except CannotNegotiate:
+            raise UnsupportedByBroker(self.address, "ApiVersions") from None
 
     def _ask_versions(
         self, request: ApiVersionsRequest, version: int, deadline: float
@@ -196,32 +187,31 @@ class Connection:
             ApiKey.API_VERSIONS, version, [codec.encode(request, version)], deadline
         )
         body = self._receive_body(pending, deadline, None)
-        # A broker that does not support the version responds in version 0, which starts with the
-        # error code.
-        if len(body) >= 2 and any(body[:2]):
-            pending = pending._replace(version=0)
+        pending = pending._replace(version=decoded_version(version, body))
         response: ApiVersionsResponse = self._decoded(pending, body)
         return response
+
+    @property
+    def versions(self) -> dict[int, tuple[int, int]]:
+        """The first and the last version of each API that the broker has."""
+        return self._negotiation.versions
+
+    @property
+    def finalized_features(self) -> dict[str, int]:
+        """Their levels by name."""
+        return self._negotiation.finalized_features
 
     def version_of(self, api_key: int, at_most: int | None = None) -> int:
         """The newest version that both sides support. Raises UnsupportedByBroker."""
         api = ApiKey(api_key)
-        first, last = self.versions.get(api_key, (0, -1))
-        ours_first, ours_last = api.versions
-        last = min(last, ours_last, _VERSION_MAX.get(api, ours_last))
-        if at_most is not None:
-            last = min(last, at_most)
-        if last < max(first, ours_first):
+        version = self._negotiation.version_of(api, at_most)
+        if version is None:
             raise UnsupportedByBroker(self.address, f"version of {api.name}")
-        return last
+        return version
 
     def speaks(self, api_key: int) -> bool:
         """Whether there is a version that both sides support."""
-        try:
-            self.version_of(api_key)
-        except UnsupportedByBroker:
-            return False
-        return True
+        return self._negotiation.version_of(ApiKey(api_key)) is not None
 
     # -- requests
 

@@ -46,7 +46,7 @@ class Commits:
         self._partition = OffsetCommitResponse.OffsetCommitResponsePartition
 
     def handle(self, op: Operation, call: Call) -> OffsetCommitResponse:
-        """OffsetCommit. Most take the fast path instead (``_ext/network/commit_path``)."""
+        """OffsetCommit. Most take the fast path instead (``_ext/coordinator/commit_path``)."""
         request: OffsetCommitRequest = call.request
         version = call.version
         try:

@@ -9,7 +9,7 @@ from functools import partial
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kbroker._ext.network.commit_path import CommitPath
+from kbroker._ext.coordinator.commit_path import CommitPath
 from kbroker._ext.shared.lane import Lane
 from kbroker.cluster.changes import ImageChanges
 from kbroker.cluster.image import TopicImage

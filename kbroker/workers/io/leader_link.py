@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kbroker._ext.io.fetched_log import FetchedLog
 from kbroker._ext.io.replica_fetch import ReplicaFetch
-from kbroker._ext.network.peer_link import PeerLink
+from kbroker._ext.sockets.peer_link import PeerLink
 from kbroker.errors import ErrorCode
 from kbroker.peers.link import LinkFailed
 from kbroker.peers.secured import Secured
@@ -414,7 +414,7 @@ class LeaderLink:
 
     def _read_responses(self, link: PeerLink) -> None:
         link.receive(TURN_BYTES)
-        body = link.take_response()
+        body = link.take()
         if body is None:
             return
         awaited, self._awaited = self._awaited, None

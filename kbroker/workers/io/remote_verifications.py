@@ -22,6 +22,7 @@ from kbroker.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
 )
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest
+from kbroker.wire.negotiation import versions_in
 from kbroker.workers.io.broker_links import BrokerQueue
 
 if TYPE_CHECKING:
@@ -156,14 +157,7 @@ class OtherCoordinator(BrokerQueue[Wanted]):
         """
         if self._of_connection != self.link.connection():
             response = await self.link.ask(ApiVersionsRequest(), 0)
-            highest = max(
-                (
-                    row.max_version
-                    for row in response.api_keys
-                    if row.api_key == ApiKey.ADD_PARTITIONS_TO_TXN
-                ),
-                default=0,
-            )
+            _, highest = versions_in(response).get(ApiKey.ADD_PARTITIONS_TO_TXN, (0, 0))
             self._version = min(highest, LAST_VERSION) if highest >= FIRST_VERSION else None
             self._of_connection = self.link.connection()
         return self._version

@@ -23,10 +23,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from support.network.frames import read_frames, response_frame
+
 from kbroker.errors import ErrorCode
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey, response_class
-from kbroker.protocol.header import decode_response_header, encode_response_header
+from kbroker.protocol.header import decode_response_header
 from kbroker.protocol.message import Struct
 
 LOCALHOST = "127.0.0.1"
@@ -118,7 +120,7 @@ class _Exchange:
     def run(self) -> None:
         back = _run(self._responses)
         with suppress(OSError):
-            for frame in _frames(self._near):
+            for frame in read_frames(self._near):
                 key, version, correlation_id = struct.unpack_from(">hhi", frame, 4)
                 self._asked[correlation_id] = key, version
                 self._harm()
@@ -128,7 +130,7 @@ class _Exchange:
 
     def _responses(self) -> None:
         with suppress(OSError):
-            for frame in _frames(self._far):
+            for frame in read_frames(self._far):
                 for one in self._sent(frame, self._harm()):
                     self._near.sendall(one)
                 if self._was_cut:
@@ -183,8 +185,7 @@ def wrong(frame: bytes, key: int, version: int) -> bytes:
     correlation_id, at = decode_response_header(frame, key, version, 4)
     message = codec.decode_exact(response_class(key), version, frame, at)
     _spoil(message, WRONG.get(key, ErrorCode.NOT_LEADER_OR_FOLLOWER))
-    body = encode_response_header(correlation_id, key, version) + codec.encode(message, version)
-    return struct.pack(">i", len(body)) + body
+    return response_frame(message, key, version, correlation_id)
 
 
 def _spoil(struct_or_list: Any, code: int) -> None:
@@ -197,24 +198,6 @@ def _spoil(struct_or_list: Any, code: int) -> None:
                 struct_or_list.error_code = code
             else:
                 _spoil(getattr(struct_or_list, name, None), code)
-
-
-def _frames(source: socket.socket) -> Any:
-    while (head := _read(source, 4)) is not None:
-        body = _read(source, struct.unpack(">i", head)[0])
-        if body is None:
-            return
-        yield head + body
-
-
-def _read(source: socket.socket, size: int) -> bytes | None:
-    parts = bytearray()
-    while len(parts) < size:
-        part = source.recv(min(size - len(parts), 1 << 18))
-        if not part:
-            return None
-        parts += part
-    return bytes(parts)
 
 
 def _run(work: Callable[..., None], *arguments: object) -> threading.Thread:

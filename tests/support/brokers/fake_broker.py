@@ -8,15 +8,16 @@ import hmac
 import os
 import socket
 import ssl
-import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
+from support.network.frames import read_frames, response_frame
+
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey, request_class
-from kbroker.protocol.header import decode_request_header, encode_response_header
+from kbroker.protocol.header import decode_request_header
 from kbroker.protocol.message import Message
 from kbroker.protocol.messages.api_versions import ApiVersionsResponse
 from kbroker.protocol.messages.metadata import MetadataResponse
@@ -87,10 +88,8 @@ class FakeBroker:
             self.connections += 1
             if self.context is not None:
                 connection = encrypted(connection, self.context)
-            stream = connection.makefile("rb")
-            while size := stream.read(4):
-                frame = stream.read(struct.unpack(">i", size)[0])
-                header = decode_request_header(frame)
+            for frame in read_frames(connection):
+                header = decode_request_header(frame, 4)
                 key, version = header.api_key, header.api_version
                 request = codec.decode_exact(request_class(key), version, frame, header.end_offset)
                 self.requests.append(request)
@@ -102,9 +101,7 @@ class FakeBroker:
                     version: int = version,
                     correlation_id: int = header.correlation_id,
                 ) -> bytes:
-                    body = encode_response_header(correlation_id, key, version)
-                    body += codec.encode(message, version)
-                    return struct.pack(">i", len(body)) + body
+                    return response_frame(message, key, version, correlation_id)
 
                 state["frame_of"] = frame_of
                 response = self.answers[key](request, state)

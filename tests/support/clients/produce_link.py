@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import socket
-import struct
 import threading
 from typing import Any, NamedTuple
+
+from support.network.frames import framed, read_frame
 
 import kbroker.client  # noqa: F401 - the codecs
 from kbroker._ext.client.appender import Appender
@@ -122,9 +123,9 @@ class ProduceLink:
     # -- the broker
 
     def receive(self) -> Received:
-        (size,) = struct.unpack(">i", self._exactly(4))
-        frame = self._exactly(size)
-        header = decode_request_header(frame)
+        frame = read_frame(self.theirs)
+        assert frame is not None, "the loop closed the connection"
+        header = decode_request_header(frame, 4)
         assert (header.api_key, header.api_version) == (ApiKey.PRODUCE, self.version)
         assert header.client_id == "me"
         request = codec.decode_exact(ProduceRequest, self.version, frame, header.end_offset)
@@ -136,14 +137,6 @@ class ProduceLink:
         for batch in batches.values():
             check_batch(batch, 1 << 26)
         return Received(request, header.correlation_id, self.version, batches)
-
-    def _exactly(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            got = self.theirs.recv(size - len(data))
-            assert got, "the loop closed the connection"
-            data += got
-        return data
 
     def respond(self, received: Received, throttle_ms: int = 0, **row: Any) -> None:
         """The same row for every batch."""
@@ -160,5 +153,5 @@ class ProduceLink:
         self.send(received.correlation_id, codec.encode(response, self.version))
 
     def send(self, correlation_id: int, body: bytes) -> None:
-        frame = encode_response_header(correlation_id, ApiKey.PRODUCE, self.version) + body
-        self.theirs.sendall(struct.pack(">i", len(frame)) + frame)
+        head = encode_response_header(correlation_id, ApiKey.PRODUCE, self.version)
+        self.theirs.sendall(framed(head + body))

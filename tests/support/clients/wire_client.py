@@ -5,17 +5,16 @@ request is a finding, not a stuck test.
 from __future__ import annotations
 
 import socket
-import struct
 import time
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, TypeVar
 
+from support.network.frames import read_frame
 from support.running.sanitizer import TIME_FACTOR
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol import codec
-from kbroker.protocol.header import decode_response_header, encode_request_header
 from kbroker.protocol.message import Message
 from kbroker.protocol.messages.create_topics import CreateTopicsRequest
 from kbroker.protocol.messages.fetch import FetchRequest
@@ -27,6 +26,8 @@ from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.record.batch import Record, RecordBatch, iterate_batches
 from kbroker.record.builder import BatchBuilder
 from kbroker.testing import wait_until
+from kbroker.wire.blocking import Wakes, receive
+from kbroker.wire.stream import Malformed, Stream
 
 TIMEOUT_S = 30.0 * TIME_FACTOR
 # BOUND: no response the tests ask for is larger.
@@ -49,9 +50,8 @@ class WireClient:
     ) -> None:
         self.socket = socket.create_connection(address, timeout, (from_host, 0))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.client_id = client_id
         self.timeout = timeout
-        self._next_id = 1
+        self._stream = Stream(client_id, RESPONSE_BYTES_MAX)
 
     def __enter__(self) -> WireClient:
         return self
@@ -70,28 +70,34 @@ class WireClient:
     # -- frames
 
     def send(self, request: Message, version: int) -> int:
-        """Send a request; returns its correlation id."""
-        number = self._next_id
-        self._next_id += 1
-        self.socket.sendall(request_frame(request, version, number, self.client_id))
-        return number
+        """Send a request whose response, if any, ``receive`` takes; returns its correlation id."""
+        assert request.API_KEY is not None
+        body = codec.encode(request, version)
+        pending, parts = self._stream.request(
+            request.API_KEY, version, [body], expects_response=False
+        )
+        self.socket.sendall(b"".join(parts))
+        return pending.correlation_id
 
     def receive(self) -> bytes:
-        """The next frame, without its length."""
-        (size,) = struct.unpack(">i", self._read(4))
-        if not 4 <= size <= RESPONSE_BYTES_MAX:
-            raise ConnectionError(f"the response claims {size} bytes")
-        return self._read(size)
+        """The next frame, without its length, whatever it responds to."""
+        frame = read_frame(self.socket)
+        if frame is None:
+            raise ConnectionError("the broker closed the connection")
+        return frame[4:]
 
     def call(self, request: Message, version: int) -> Any:
         """Send a request and decode its response, which must be the next one."""
-        number = self.send(request, version)
-        frame = self.receive()
-        assert request.API_KEY is not None
-        answered, position = decode_response_header(frame, request.API_KEY, version)
-        if answered != number:
-            raise ConnectionError(f"answer {answered} came for request {number}")
-        return codec.decode_exact(_response_class(request), version, frame, position)
+        sent, frame = self._stream.message(request, version)
+        self.socket.sendall(frame)
+        deadline = time.monotonic() + self.timeout
+        try:
+            pending, body = receive(self.socket, self._stream, deadline, Wakes(None))
+        except Malformed as error:
+            raise ConnectionError(str(error)) from error
+        if pending is not sent:
+            raise ConnectionError(f"the response to request {pending.correlation_id} came late")
+        return pending.decoded(bytes(body))
 
     def is_closed(self, timeout: float) -> bool:
         """Whether the broker closes the connection within ``timeout``; responses are skipped."""
@@ -106,15 +112,6 @@ class WireClient:
             except OSError:
                 return True
         return False
-
-    def _read(self, size: int) -> bytes:
-        parts = bytearray()
-        while len(parts) < size:
-            part = self.socket.recv(min(size - len(parts), 1 << 20))
-            if not part:
-                raise ConnectionError("the broker closed the connection")
-            parts += part
-        return bytes(parts)
 
     # -- requests
 
@@ -239,14 +236,6 @@ class WireClient:
         }
 
 
-def request_frame(request: Message, version: int, number: int, client_id: str | None) -> bytes:
-    """A whole request with its length."""
-    assert request.API_KEY is not None
-    frame = encode_request_header(request.API_KEY, version, number, client_id)
-    frame += codec.encode(request, version)
-    return struct.pack(">i", len(frame)) + frame
-
-
 def produce_request(
     topic: str, batches: dict[int, bytes], acks: int = 1, timeout_ms: int = 15_000
 ) -> ProduceRequest:
@@ -267,10 +256,3 @@ def batch_of(values: list[bytes], **options: Any) -> bytes:
     for value in values:
         builder.append(value, timestamp=now)
     return builder.build()
-
-
-def _response_class(request: Message) -> type[Message]:
-    from kbroker.protocol.api import response_class
-
-    assert request.API_KEY is not None
-    return response_class(request.API_KEY)

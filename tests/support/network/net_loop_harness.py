@@ -10,6 +10,8 @@ import socket
 import struct
 from typing import Any
 
+from support.network.frames import framed
+
 from kbroker._ext.fetch.fetch_engine import FetchEngine
 from kbroker._ext.network.connection import SERVING
 from kbroker._ext.network.net_loop import NetLoop
@@ -145,10 +147,6 @@ def result(
     """A ProduceResult for a descriptor."""
     outcome = (error, len(text), base_offset, -1, 0, bad_record, more, taken_ns, waits_ns)
     return (descriptor[0], descriptor[1], *outcome)
-
-
-def framed(payload: bytes) -> bytes:
-    return struct.pack(">i", len(payload)) + payload
 
 
 def produce(

@@ -11,7 +11,7 @@ import pytest
 from support.network import tls_sockets
 from support.network.tls_sockets import Site
 
-from kbroker._ext.network.peer_link import PeerLink
+from kbroker._ext.sockets.peer_link import PeerLink
 from kbroker._ext.sockets.transport import Transport
 
 pytestmark = pytest.mark.unit
@@ -56,12 +56,12 @@ def frame(number: int, body: bytes) -> bytes:
 def test_request_and_response_arrive(ends: Ends) -> None:
     ends.link.request(1, 12, True, b"body")
     sent = ends.theirs.recv(100)
-    assert sent == bytes.fromhex("00000011 0001 000c 00000000 0002 6d65 00") + b"body"
+    assert sent == bytes.fromhex("00000011 0001 000c 00000001 0002 6d65 00") + b"body"
     assert ends.link.in_flight == 1 and not ends.link.has_unsent
 
-    ends.theirs.sendall(frame(0, b"answer"))
+    ends.theirs.sendall(frame(1, b"answer"))
     assert ends.link.receive(1000) == 14
-    assert ends.link.take_response() == b"answer"
+    assert ends.link.take() == b"answer"
     assert ends.link.receive(1000) == 0, "nothing has arrived, and that does not block"
 
 
@@ -69,13 +69,13 @@ def test_nothing_of_a_record_is_left_where_no_event_tells_of_it(ends: Ends) -> N
     """A limit that ends within a TLS record: the socket is empty, so nobody would call again."""
     ends.link.request(1, 12, True, b"")
     body = bytes(range(256)) * 200
-    ends.theirs.sendall(frame(0, body))
+    ends.theirs.sendall(frame(1, body))
 
     received = 0
     while (count := ends.link.receive(1000)) > 0:
         received += count
     assert received == 8 + len(body)
-    assert ends.link.take_response() == body
+    assert ends.link.take() == body
 
 
 def test_request_that_the_socket_does_not_take_is_sent_later(ends: Ends) -> None:
@@ -94,11 +94,11 @@ def test_request_that_the_socket_does_not_take_is_sent_later(ends: Ends) -> None
 def test_end_of_the_stream_is_an_error_after_what_was_received(ends: Ends) -> None:
     ends.link.request(1, 12, True, b"")
     ends.theirs.recv(100)
-    ends.theirs.sendall(frame(0, b"last"))
+    ends.theirs.sendall(frame(1, b"last"))
     ends.theirs.close()
 
     assert ends.link.receive(1000) == 12
-    assert ends.link.take_response() == b"last"
+    assert ends.link.take() == b"last"
     with pytest.raises(ConnectionResetError):
         ends.link.receive(1000)
 
@@ -128,4 +128,4 @@ def test_response_that_cannot_be_is_an_error(ends: Ends, wrong: bytes) -> None:
     ends.link.receive(1000)
 
     with pytest.raises(ValueError, match="a response"):
-        ends.link.take_response()
+        ends.link.take()

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
+from support.network.frames import read_frame, response_frame
 
-from kbroker.protocol.codec import decode_exact, encode
+from kbroker.protocol.codec import decode_exact
 from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kbroker.testing.metadata import (
     Membership,
@@ -63,12 +64,10 @@ class MetadataServer:
             except OSError:
                 return
             with connection:
-                (size,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))
-                frame = connection.recv(size, socket.MSG_WAITALL)
-                assert frame[:4] == struct.pack(">hh", 3, VERSION)
-                self.requests.append(decode_exact(MetadataRequest, VERSION, frame[10:]))
-                body = struct.pack(">i", 1) + encode(self.response, VERSION)
-                connection.sendall(struct.pack(">i", len(body)) + body)
+                frame = read_frame(connection)
+                assert frame is not None and frame[4:8] == struct.pack(">hh", 3, VERSION)
+                self.requests.append(decode_exact(MetadataRequest, VERSION, frame[14:]))
+                connection.sendall(response_frame(self.response, 3, VERSION, 1))
 
     def close(self) -> None:
         self._listening.shutdown(socket.SHUT_RDWR)

@@ -2,9 +2,9 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport int16_t, int32_t, int64_t
 
-from kbroker._ext.base.growing cimport Bytes
 from kbroker._ext.client.produce_frames cimport Request
 from kbroker._ext.client.producer_counts cimport NodeCounts
+from kbroker._ext.sockets.stream cimport Stream
 
 cdef enum Moved:
     MOVED_ALL              # written, or read as much as there is
@@ -24,12 +24,9 @@ cdef struct Node:
     bint asked
     int error                # errno of what has failed
     int16_t version          # of Produce
-    int32_t last_id          # of a request
     Request* requests
     int32_t first, count
-    Bytes out                # being sent, from out_at on
-    Py_ssize_t out_at
-    Bytes into               # received
+    Stream stream
     int64_t not_before_us    # throttled, or not to be connected to
     Request next             # being collected, with the bytes of its batches
     int64_t next_bytes
@@ -42,6 +39,6 @@ cdef void close_node(Node* node) noexcept
 # With the GIL: the socket is its owner's again.
 cdef void leave_node(Node* node) noexcept
 cdef void free_node(Node* node) noexcept
-# Send what is in `out`; receive once, behind what is in `into`.
+# Send what the stream has to send; receive once into it.
 cdef Moved write_some(Node* node) noexcept nogil
 cdef Moved read_some(Node* node) noexcept nogil

@@ -12,8 +12,8 @@ from libc.stdlib cimport calloc, free
 
 import ssl
 
-from kbroker._ext.base.growing cimport resize
 from kbroker._ext.client.produce_frames cimport Request
+from kbroker._ext.sockets.stream cimport free_stream, has_unsent, open_stream, reserve_received
 
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t recv(int fd, void* buffer, size_t size, int flags)
@@ -24,6 +24,8 @@ cdef extern from "<sys/socket.h>" nogil:
 
 cdef enum:
     RECEIVE_BYTES = 65536
+    # BOUND: a response of the largest request is far smaller.
+    FRAME_BYTES_MAX = 64 << 20
 
 
 cdef Node* new_node(int32_t id, int32_t in_flight_max) noexcept nogil:
@@ -36,6 +38,7 @@ cdef Node* new_node(int32_t id, int32_t in_flight_max) noexcept nogil:
         return NULL
     node.id = id
     node.fd = -1
+    open_stream(&node.stream, FRAME_BYTES_MAX)
     return node
 
 
@@ -52,16 +55,14 @@ cdef void leave_node(Node* node) noexcept:
     node.fd = -1
     Py_XDECREF(node.socket)
     node.socket = NULL
-    node.out.size = node.out_at = node.into.size = 0
-    node.last_id = 0
+    open_stream(&node.stream, FRAME_BYTES_MAX)
 
 
 cdef void free_node(Node* node) noexcept:
     close_node(node)
     free(node.requests)
     free(node.next.batches)
-    free(node.out.data)
-    free(node.into.data)
+    free_stream(&node.stream)
     free(node)
 
 
@@ -75,43 +76,43 @@ cdef Moved moved_by_errno(Node* node) noexcept nogil:
 cdef Moved write_some(Node* node) noexcept nogil:
     cdef ssize_t sent
     cdef Moved moved
-    while node.out_at < node.out.size:
+    while has_unsent(&node.stream):
         if node.tls:
             moved = tls_write(node)
             if moved != MOVED_ALL:
                 return moved
             continue
         sent = send(
-            node.fd, node.out.data + node.out_at, <size_t>(node.out.size - node.out_at), MSG_DONTWAIT | MSG_NOSIGNAL)
+            node.fd, node.stream.to_send.data + node.stream.sent,
+            <size_t>(node.stream.to_send.size - node.stream.sent), MSG_DONTWAIT | MSG_NOSIGNAL)
         if sent < 0:
             return moved_by_errno(node)
-        node.out_at += sent
+        node.stream.sent += sent
     return MOVED_ALL
 
 
 cdef Moved read_some(Node* node) noexcept nogil:
     cdef ssize_t got
-    if node.into.capacity - node.into.size < RECEIVE_BYTES:
-        if not resize(&node.into.data, <size_t>(node.into.size + 2 * RECEIVE_BYTES)):
-            return MOVED_NO_MEMORY
-        node.into.capacity = node.into.size + 2 * RECEIVE_BYTES
+    if not reserve_received(&node.stream, RECEIVE_BYTES, 2 * RECEIVE_BYTES):
+        return MOVED_NO_MEMORY
     if node.tls:
         return tls_read(node)
-    got = recv(node.fd, node.into.data + node.into.size, RECEIVE_BYTES, MSG_DONTWAIT)
+    got = recv(node.fd, node.stream.received.data + node.stream.received.size, RECEIVE_BYTES, MSG_DONTWAIT)
     if got < 0:
         return moved_by_errno(node)
     if got == 0:
         return MOVED_CLOSED
-    node.into.size += got
+    node.stream.received.size += got
     return MOVED_SOME if got == RECEIVE_BYTES else MOVED_ALL
 
 
 cdef Moved tls_write(Node* node) noexcept with gil:
     cdef object view = None
     try:
-        # SAFETY: the view ends before `out` can move.
-        view = PyMemoryView_FromMemory(<char*>node.out.data + node.out_at, node.out.size - node.out_at, PyBUF_READ)
-        node.out_at += <Py_ssize_t>(<object>node.socket).send(view)
+        # SAFETY: the view ends before the bytes can move.
+        view = PyMemoryView_FromMemory(
+            <char*>node.stream.to_send.data + node.stream.sent, node.stream.to_send.size - node.stream.sent, PyBUF_READ)
+        node.stream.sent += <Py_ssize_t>(<object>node.socket).send(view)
     except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
         return MOVED_NOTHING
     except (OSError, ValueError) as error:
@@ -126,7 +127,8 @@ cdef Moved tls_read(Node* node) noexcept with gil:
     cdef object view = None
     cdef Py_ssize_t got
     try:
-        view = PyMemoryView_FromMemory(<char*>node.into.data + node.into.size, RECEIVE_BYTES, PyBUF_WRITE)
+        view = PyMemoryView_FromMemory(
+            <char*>node.stream.received.data + node.stream.received.size, RECEIVE_BYTES, PyBUF_WRITE)
         got = (<object>node.socket).recv_into(view)
     except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
         return MOVED_NOTHING
@@ -137,7 +139,7 @@ cdef Moved tls_read(Node* node) noexcept with gil:
             view.release()
     if got == 0:
         return MOVED_CLOSED
-    node.into.size += got
+    node.stream.received.size += got
     return MOVED_SOME  # ssl may hold more, of which the descriptor does not tell
 
 

@@ -1,8 +1,8 @@
 # Produce requests and their responses as frames; see produce_frames.pyx.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
-from kbroker._ext.base.growing cimport Bytes
 from kbroker._ext.client.producer_batch cimport Batch
+from kbroker._ext.sockets.stream cimport Stream
 
 cdef enum Answer:
     ANSWER_GOOD        # every batch was appended; its base_offset and append_time are set
@@ -21,7 +21,6 @@ cdef struct RequestHead:
 cdef struct Request:
     Batch** batches
     int32_t count
-    int32_t correlation_id
     int64_t sent_us
     int64_t deadline_us
 
@@ -29,8 +28,8 @@ cdef struct Request:
 cdef int64_t frame_bytes_max(const RequestHead* head, const Request* request) noexcept nogil
 # Put the batches into the order in which they are in the frame.
 cdef void sort_batches(Request* request) noexcept nogil
-# SAFETY: `out` has room for frame_bytes_max. COPY: the batches.
-cdef void put_request(Bytes* out, int16_t version, const RequestHead* head, const Request* request) noexcept nogil
+# The whole frame. SAFETY: the stream has room for frame_bytes_max. COPY: the batches.
+cdef void put_request(Stream* stream, int16_t version, const RequestHead* head, const Request* request) noexcept nogil
 # frame: without its length.
 cdef Answer read_response(
     const uint8_t* frame, int64_t size, int16_t version, Request* request, int32_t* throttle_ms

@@ -9,10 +9,8 @@ from libc.stdlib cimport qsort
 from libc.string cimport memcmp, memcpy
 
 from kbroker._ext.base.api_keys cimport API_PRODUCE, PRODUCE_FLEXIBLE
-from kbroker._ext.base.growing cimport Bytes
 from kbroker._ext.base.wire cimport (
     Reader,
-    load_i32,
     make_reader,
     read_array_count,
     read_compact_array_count,
@@ -27,6 +25,7 @@ from kbroker._ext.base.wire cimport (
     store_uvarlong,
 )
 from kbroker._ext.client.producer_batch cimport Batch, Topic
+from kbroker._ext.sockets.stream cimport Stream, begin_request, end_request
 
 cdef enum:
     FIRST_LOG_START = 5
@@ -102,22 +101,14 @@ cdef uint8_t* put_batch(uint8_t* p, const Batch* batch, bint flexible) noexcept 
     return p
 
 
-cdef void put_request(Bytes* out, int16_t version, const RequestHead* head, const Request* request) noexcept nogil:
+cdef void put_request(Stream* stream, int16_t version, const RequestHead* head, const Request* request) noexcept nogil:
     cdef:
         bint flexible = version >= PRODUCE_FLEXIBLE
-        uint8_t* start = out.data + out.size
-        uint8_t* p = start + 4
+        uint8_t* p = begin_request(stream, API_PRODUCE, version, head.client_id, head.client_id_size, flexible)
         const Topic* topic
         int32_t topics = 0
         int32_t at = 0
         int32_t i, run
-    store_i16(p, API_PRODUCE)
-    store_i16(p + 2, version)
-    store_i32(p + 4, request.correlation_id)
-    p = put_text(p + 8, head.client_id, head.client_id_size, False)
-    if flexible:
-        p[0] = 0
-        p += 1
     p = put_text(p, head.transactional_id, head.transactional_id_size, flexible)
     store_i16(p, head.acks)
     store_i32(p + 2, head.timeout_ms)
@@ -141,8 +132,7 @@ cdef void put_request(Bytes* out, int16_t version, const RequestHead* head, cons
     if flexible:
         p[0] = 0
         p += 1
-    store_i32(start, <int32_t>(p - start - 4))
-    out.size = p - out.data
+    end_request(stream, p)
 
 
 # ---- the response --------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from kbroker._ext.client.producer_batch cimport (
 from kbroker._ext.client.producer_counts cimport Counters, Maxima, TopicCounts
 from kbroker._ext.client.sent_batch cimport SentBatch, handle_of
 from kbroker._ext.record.record_batch cimport BATCH_HEADER_BYTES, CODEC_NONE
+from kbroker._ext.sockets.stream cimport has_unsent
 
 
 cdef class SendCore:
@@ -172,7 +173,7 @@ cdef class SendCore:
                 # Python is asked later: with the lock nobody waits for the GIL.
                 node.wanted = self.has_wanted = True
             return False
-        if node.count >= self.in_flight_max or node.out_at < node.out.size:
+        if node.count >= self.in_flight_max or has_unsent(&node.stream):
             return False
         if node.not_before_us > now_us:
             wake_us[0] = min(wake_us[0], node.not_before_us)

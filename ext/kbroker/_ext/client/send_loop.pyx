@@ -10,12 +10,10 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free
-from libc.string cimport memmove, strerror
+from libc.string cimport strerror
 from posix.time cimport timespec
 from posix.unistd cimport read
 
-from kbroker._ext.base.growing cimport resize
-from kbroker._ext.base.wire cimport load_i32
 from kbroker._ext.client.accumulator cimport time_us
 from kbroker._ext.client.broker_link cimport (
     MOVED_ALL,
@@ -66,6 +64,20 @@ from kbroker._ext.client.producer_counts cimport Maxima
 from kbroker._ext.client.record_futures cimport RecordFuture
 from kbroker._ext.client.send_core cimport SendCore, pollfd
 from kbroker._ext.client.sent_batch cimport SentBatch, handle_of
+from kbroker._ext.sockets.stream cimport (
+    STREAM_BAD_LENGTH,
+    STREAM_BEGUN,
+    STREAM_WAITS,
+    StreamStatus,
+    available,
+    begin_response,
+    consume,
+    end_response,
+    expect_nothing,
+    has_unsent,
+    reserve_request,
+    response_data,
+)
 
 cdef extern from "<poll.h>" nogil:
     int ppoll(pollfd* fds, unsigned long count, const timespec* timeout, const void* mask)
@@ -74,8 +86,7 @@ cdef extern from "<poll.h>" nogil:
         POLLOUT
 
 cdef enum:
-    # BOUND: a response of the largest request is far smaller.
-    FRAME_BYTES_MAX = 64 << 20
+    NUMBER_BYTES = 4   # of a request, before a response's body
 
 
 cdef class SendLoop(SendCore):
@@ -151,13 +162,11 @@ cdef class SendLoop(SendCore):
             if node.next.count == 0:
                 continue
             request = &node.requests[(node.first + node.count) % self.in_flight_max]
-            node.last_id = (node.last_id + 1) & 0x7FFFFFFF
             request[0] = node.next
             node.next.batches = NULL
             node.next.count = 0
             node.next_bytes = 0
             node.count += 1
-            request.correlation_id = node.last_id
             request.sent_us = now_us
             request.deadline_us = now_us + self.request_us
             for n in range(request.count):
@@ -172,7 +181,7 @@ cdef class SendLoop(SendCore):
                 self.pool.counters.transferring_us += time_us(self.pool) - began_us
 
     cdef void _count_request(self, Node* node) noexcept nogil:
-        cdef int64_t size = node.out.size
+        cdef int64_t size = node.stream.to_send.size
         self.pool.begin()
         self.pool.counters.requests += 1
         self.pool.counters.request_bytes += size
@@ -182,21 +191,17 @@ cdef class SendLoop(SendCore):
         node.counts.request_bytes += size
 
     cdef bint _fill_out(self, Node* node, const Request* request) noexcept nogil:
-        cdef int64_t wanted = frame_bytes_max(&self.head, request)
-        node.out.size = node.out_at = 0
-        if wanted > node.out.capacity:
-            if not resize(&node.out.data, <size_t>wanted):
-                return False
-            node.out.capacity = <Py_ssize_t>wanted
-        put_request(&node.out, node.version, &self.head, request)
+        if not reserve_request(&node.stream, <Py_ssize_t>frame_bytes_max(&self.head, request)):
+            return False
+        put_request(&node.stream, node.version, &self.head, request)
         return True
 
     cdef void _write(self, Node* node) noexcept nogil:
-        cdef Py_ssize_t before = node.out_at
+        cdef Py_ssize_t before = node.stream.sent
         cdef Moved moved = write_some(node)
-        self.pool.counters.sent_bytes += node.out_at - before
-        self.pool.counters.transfers += node.out_at > before
-        node.counts.sent_bytes += node.out_at - before
+        self.pool.counters.sent_bytes += node.stream.sent - before
+        self.pool.counters.transfers += node.stream.sent > before
+        node.counts.sent_bytes += node.stream.sent - before
         if moved == MOVED_FAILED:
             self.lose(node, strerror(node.error))
         elif moved == MOVED_ALL and self.head.acks == 0:
@@ -205,6 +210,7 @@ cdef class SendLoop(SendCore):
     # acks=0: what is in the socket's buffer is done.
     cdef void _take_unanswered(self, Node* node) noexcept nogil:
         cdef Request request
+        expect_nothing(&node.stream)
         while node.fd >= 0 and node.count:
             request = self.next_answered(node)
             self._succeed(&request)
@@ -215,11 +221,11 @@ cdef class SendLoop(SendCore):
         cdef Moved moved = MOVED_SOME
         cdef Py_ssize_t before
         while node.fd >= 0 and moved == MOVED_SOME:
-            before = node.into.size
+            before = node.stream.received.size
             moved = read_some(node)
-            self.pool.counters.received_bytes += node.into.size - before
-            self.pool.counters.transfers += node.into.size > before
-            node.counts.received_bytes += node.into.size - before
+            self.pool.counters.received_bytes += node.stream.received.size - before
+            self.pool.counters.transfers += node.stream.received.size > before
+            node.counts.received_bytes += node.stream.received.size - before
             if moved == MOVED_NO_MEMORY:
                 self.lose(node, b"there is no memory for a response")
             elif moved == MOVED_CLOSED:
@@ -230,33 +236,32 @@ cdef class SendLoop(SendCore):
                 self._take_frames(node)
 
     cdef void _take_frames(self, Node* node) noexcept nogil:
-        cdef Py_ssize_t at = 0
-        cdef int32_t size
-        while node.fd >= 0 and node.into.size - at >= 4:
-            size = load_i32(node.into.data + at)
-            if size < 4 or size > FRAME_BYTES_MAX:
+        cdef StreamStatus status = STREAM_BEGUN
+        while node.fd >= 0 and status == STREAM_BEGUN:
+            status = begin_response(&node.stream)
+            if status == STREAM_BEGUN:
+                if available(&node.stream) < node.stream.frame_left:
+                    return
+                self._take_frame(node)
+            elif status == STREAM_BAD_LENGTH:
                 self.lose(node, b"not a Kafka response")
-                return
-            if node.into.size - at - 4 < size:
-                break
-            self._take_frame(node, node.into.data + at + 4, size)
-            at += 4 + size
-        if node.fd >= 0 and at:
-            node.into.size -= at
-            memmove(node.into.data, node.into.data + at, <size_t>node.into.size)
+            elif status != STREAM_WAITS:
+                self.lose(node, b"the response to another request")
 
-    cdef void _take_frame(self, Node* node, const uint8_t* frame, int32_t size) noexcept nogil:
+    cdef void _take_frame(self, Node* node) noexcept nogil:
         cdef Answer answer
         cdef Request request
         cdef int32_t throttle_ms = 0
         cdef int64_t now_us = time_us(self.pool)
-        if node.count == 0 or load_i32(frame) != node.requests[node.first].correlation_id:
-            self.lose(node, b"the response to another request")
-            return
+        # Its number, which has been compared, is a part of a frame.
+        cdef const uint8_t* frame = response_data(&node.stream) - NUMBER_BYTES
+        cdef int32_t size = <int32_t>node.stream.frame_left + NUMBER_BYTES
         answer = read_response(frame, size, node.version, &node.requests[node.first], &throttle_ms)
         if answer == ANSWER_BAD:
             self.lose(node, b"not a response to Produce")
             return
+        consume(&node.stream, size - NUMBER_BYTES)
+        end_response(&node.stream)
         request = self.next_answered(node)
         self._count_response(node, now_us - request.sent_us, throttle_ms)
         if answer == ANSWER_GOOD:
@@ -334,7 +339,7 @@ cdef class SendLoop(SendCore):
         for i in range(self.node_count):
             node = self.nodes[i]
             self.polled[i + 1].fd = node.fd  # -1 is ignored
-            self.polled[i + 1].events = POLLIN | (POLLOUT if node.out_at < node.out.size else 0)
+            self.polled[i + 1].events = POLLIN | (POLLOUT if has_unsent(&node.stream) else 0)
             self.polled[i + 1].revents = 0
         self.pool.begin()
         if self.pool.news or self.pool.interrupted:
@@ -468,7 +473,7 @@ cdef class SendLoop(SendCore):
     def release(self, int32_t node) -> bool:
         """Whether the connection's socket is its owner's again; not if bytes are under way."""
         cdef Node* link = self.node(node)
-        if link == NULL or link.fd < 0 or link.count or link.out_at < link.out.size or link.into.size:
+        if link == NULL or link.fd < 0 or link.count or has_unsent(&link.stream) or link.stream.received.size > link.stream.at:
             return False
         leave_node(link)
         return True

@@ -20,7 +20,7 @@ from kbroker._ext.log.held_batches cimport monotonic_ms
 from kbroker._ext.log.log_append cimport LogAppender
 from kbroker._ext.log.replica_set cimport END_MOVED, ISR_TO_CHECK, START_MOVED, ReplicaSet
 from kbroker._ext.log.txn_verification cimport TxnVerification
-from kbroker._ext.network.commit_path cimport CommitPath, part_size
+from kbroker._ext.coordinator.commit_path cimport CommitPath, part_size
 from kbroker._ext.shared.descriptors cimport (
     MSG_FOLLOWER,
     MSG_PRODUCE,

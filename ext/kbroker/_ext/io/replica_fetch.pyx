@@ -49,7 +49,8 @@ from kbroker._ext.log.replica_append cimport (
     Fetched,
     append_fetched,
 )
-from kbroker._ext.network.peer_link cimport PeerLink
+from kbroker._ext.sockets.peer_link cimport PeerLink
+from kbroker._ext.sockets.stream cimport available, consume, response_data
 
 from kbroker.errors import StorageError
 
@@ -216,19 +217,17 @@ cdef class ReplicaFetch:
         cdef list rows = self.all_logs() if full else self.rows_of_changed()
         cdef FetchedLog log
         cdef Py_ssize_t size = REQUEST_BYTES
-        cdef Py_ssize_t start
         cdef Writer w
         cdef list forgotten = [] if full else list(self.forgotten)
         for log in rows:
             size += PARTITION_BYTES + TOPIC_BYTES + len(log.topic)
         for topic, _ in forgotten:
             size += TOPIC_BYTES + len(topic)
-        start = self.link.begin_request(API_FETCH, self.version, self.is_flexible, size)
-        w = make_writer(self.link.to_send.data + self.link.to_send.size, size)
+        w = make_writer(self.link.begin_request(API_FETCH, self.version, self.is_flexible, size), size)
         self.put_request(&w, rows, forgotten)
         self.forgotten = {}
         self.stage = HEAD
-        self.link.end_request(start, w.pos)
+        self.link.end_request(w.pos)
 
     @property
     def is_flexible(self) -> bool:
@@ -336,7 +335,7 @@ cdef class ReplicaFetch:
                 continue
             status = self.step()
             if status == READ_TRUNCATED:
-                if self.link.available() == self.link.frame_left or self.link.available() > ELEMENT_MAX:
+                if available(&self.link.stream) == self.link.stream.frame_left or available(&self.link.stream) > ELEMENT_MAX:
                     raise ValueError("a fetch response ends in the middle, or has a name that is too long")
                 return False
             if status != READ_OK:
@@ -346,7 +345,7 @@ cdef class ReplicaFetch:
 
     cdef ReadStatus step(self) except? READ_TRUNCATED:
         """Read the next element of the response, if it has arrived."""
-        cdef Reader r = make_reader(self.link.data(), self.link.available())
+        cdef Reader r = make_reader(response_data(&self.link.stream), available(&self.link.stream))
         cdef const uint8_t* before = r.pos
         cdef ReadStatus status
         if self.stage == HEAD:
@@ -362,11 +361,11 @@ cdef class ReplicaFetch:
             elif status == READ_OK and self.stage == TOPIC_END:
                 self.stage = TOPIC if self.topics_left > 0 else FRAME_END
             elif status == READ_OK:
-                self.link.consume(r.pos - before)
+                consume(&self.link.stream, r.pos - before)
                 self.end_response()
                 return READ_OK
         if status == READ_OK:
-            self.link.consume(r.pos - before)
+            consume(&self.link.stream, r.pos - before)
         return status
 
     cdef ReadStatus read_head(self, Reader* r) noexcept:
@@ -437,7 +436,7 @@ cdef class ReplicaFetch:
             status = read_i32(r, &records)
         if status != READ_OK:
             return status
-        if records > self.link.frame_left - (r.pos - before):
+        if records > self.link.stream.frame_left - (r.pos - before):
             raise ValueError(f"a fetch response announces {records} bytes of records and ends before")
         self.partitions_left -= 1
         self.records_left = max(records, 0)
@@ -475,7 +474,7 @@ cdef class ReplicaFetch:
     # Append the received part of a partition's records. False: there are more to come.
     cdef bint take_records(self, int64_t now_ms) except -1:
         cdef:
-            Py_ssize_t here = <Py_ssize_t>min(<int64_t>self.link.available(), self.records_left)
+            Py_ssize_t here = <Py_ssize_t>min(<int64_t>available(&self.link.stream), self.records_left)
             Fetched out
         if self.log is None or self.is_cut_short:
             self.pass_over(here)
@@ -483,7 +482,7 @@ cdef class ReplicaFetch:
                 return False
         elif self.records_left > 0:
             try:
-                append_fetched(self.log.appender, self.link.data(), here, self.log.leader_epoch, now_ms, &out)
+                append_fetched(self.log.appender, response_data(&self.link.stream), here, self.log.leader_epoch, now_ms, &out)
                 if self.begins_earlier(&out):
                     self.log.appender.log.restart_at(out.base_offset, now_ms)
                     return True
@@ -509,7 +508,7 @@ cdef class ReplicaFetch:
         )
 
     cdef void pass_over(self, Py_ssize_t size) noexcept nogil:
-        self.link.consume(size)
+        consume(&self.link.stream, size)
         self.records_left -= size
 
     # Some batches were appended. The rest may be the beginning of one, at fault, or cut off by a limit.
@@ -558,8 +557,8 @@ cdef class ReplicaFetch:
         return 0
 
     cdef int end_response(self) except -1:
-        if self.link.frame_left != 0:
-            raise ValueError(f"a fetch response is followed by {self.link.frame_left} bytes")
+        if self.link.stream.frame_left != 0:
+            raise ValueError(f"a fetch response is followed by {self.link.stream.frame_left} bytes")
         self.link.end_frame()
         self.stage = HEAD
         if self.error_code:
