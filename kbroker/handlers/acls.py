@@ -77,7 +77,7 @@ async def handle_describe_acls(
     acls = known_acls(ctx, "No Authorizer is configured on the broker")
     asked = checked_filter(ctx, request)
     cls = DescribeAclsResponse
-    described: dict[Resource, Any] = {}
+    described: dict[Resource, DescribeAclsResponse.DescribeAclsResource] = {}
     for resource, entries in list(acls.resources.items()):
         if not asked.matches_resource(resource):
             continue
@@ -104,7 +104,9 @@ def entry_fields(entry: Entry) -> dict[str, Any]:
     }
 
 
-def checked_filter(ctx: RequestContext, asked: Any) -> AclFilter:
+def checked_filter(
+    ctx: RequestContext, asked: DescribeAclsRequest | DeleteAclsRequest.DeleteAclsFilter
+) -> AclFilter:
     """The filter of a request. INVALID_REQUEST, or UNSUPPORTED_VERSION."""
     pattern = asked.pattern_type_filter
     if ctx.api_version == 0 and pattern == PatternType.ANY:
@@ -170,7 +172,7 @@ async def handle_create_acls(ctx: RequestContext, request: CreateAclsRequest) ->
     )
 
 
-def checked_creation(ctx: RequestContext, asked: Any) -> Acl:
+def checked_creation(ctx: RequestContext, asked: CreateAclsRequest.AclCreation) -> Acl:
     """INVALID_REQUEST or UNSUPPORTED_VERSION for an ACL that cannot be."""
     kind, name, pattern = asked.resource_type, asked.resource_name, asked.resource_pattern_type
     if ctx.api_version == 0 and pattern != PatternType.LITERAL:

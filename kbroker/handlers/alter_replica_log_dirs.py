@@ -7,7 +7,6 @@ then owns it, so the request goes to all of them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from kbroker.cluster.image import NO_SLOT
 from kbroker.errors import ErrorCode, WireError
@@ -94,7 +93,7 @@ def replica_of(ctx: RequestContext, topic: str, number: int) -> tuple[SlotId, Er
 def response(codes: dict[tuple[str, int], int]) -> AlterReplicaLogDirsResponse:
     """The response: one entry for each topic, in the order of the request."""
     cls = AlterReplicaLogDirsResponse
-    topics: dict[str, Any] = {}
+    topics: dict[str, AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult] = {}
     for (name, number), code in codes.items():
         topic = topics.get(name)
         if topic is None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
 
 from kbroker.config.quota_keys import CLIENT_QUOTAS, IP_QUOTAS, QuotaKey
 from kbroker.errors import ErrorCode, WireError
@@ -59,7 +58,7 @@ async def handle_describe_client_quotas(
     return DescribeClientQuotasResponse(
         entries=[
             entry(
-                entity=named(DescribeClientQuotasResponse, entity),
+                entity=named(entity),
                 values=[value(key=key, value=number) for key, number in sorted(quotas.items())],
             )
             async for path, quotas in ctx.each(list(ctx.image.quotas.items()))
@@ -89,7 +88,7 @@ class Filter:
     def _types(self) -> set[str]:
         return self._any | self._exact.keys()
 
-    def _add(self, component: Any) -> None:
+    def _add(self, component: DescribeClientQuotasRequest.ComponentData) -> None:
         kind, match = component.entity_type, component.match
         if kind not in ENTITY_TYPES:
             text = f"Unsupported entity type {kind[:100]!a}."
@@ -159,11 +158,11 @@ async def handle_alter_client_quotas(
     return AlterClientQuotasResponse(entries=entries)
 
 
-def key_of(entry: Any) -> tuple[tuple[str, str], ...]:
+def key_of(entry: AlterClientQuotasRequest.EntryData) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((part.entity_type, part.entity_name or "") for part in entry.entity))
 
 
-def change_of(entry: Any) -> EntityChange:
+def change_of(entry: AlterClientQuotasRequest.EntryData) -> EntityChange:
     """The checked change of one entity. Raises WireError."""
     entity = entity_of(entry.entity)
     keys: Mapping[str, QuotaKey] = IP_QUOTAS if entity.has(IP) else CLIENT_QUOTAS
@@ -187,7 +186,7 @@ def change_of(entry: Any) -> EntityChange:
     return EntityChange(entity.path, settings)
 
 
-def entity_of(parts: list[Any]) -> Entity:
+def entity_of(parts: list[AlterClientQuotasRequest.EntityData]) -> Entity:
     """The entity, if it is one that can have quotas. Raises WireError."""
     names: dict[str, str | None] = {}
     for part in parts:
@@ -230,7 +229,9 @@ def address(text: str) -> str:
         raise WireError(ErrorCode.INVALID_REQUEST, f"{text[:100]!a} is not a valid IP.") from None
 
 
-def outcome(entry: Any, error: WireError | None) -> AlterClientQuotasResponse.EntryData:
+def outcome(
+    entry: AlterClientQuotasRequest.EntryData, error: WireError | None
+) -> AlterClientQuotasResponse.EntryData:
     return AlterClientQuotasResponse.EntryData(
         error_code=0 if error is None else int(error.code),
         error_message=None if error is None else error.message,
@@ -243,6 +244,7 @@ def outcome(entry: Any, error: WireError | None) -> AlterClientQuotasResponse.En
     )
 
 
-def named(cls: Any, entity: Entity) -> list[Any]:
+def named(entity: Entity) -> list[DescribeClientQuotasResponse.EntityData]:
     """An entity in a response; a default has no name."""
-    return [cls.EntityData(entity_type=kind, entity_name=name) for kind, name in entity.names]
+    cls = DescribeClientQuotasResponse.EntityData
+    return [cls(entity_type=kind, entity_name=name) for kind, name in entity.names]

@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kbroker._ext.shared.partition_table import FOLLOWER, LEADER, OFFLINE, ONLINE
 from kbroker.cluster.image import NO_SLOT, BrokerImage, ClusterImage, Endpoint, PartitionImage
@@ -14,7 +14,9 @@ from kbroker.config.quota_keys import MUTATION
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.calls import (
     CREATE_TOPICS,
+    CreatePartitions,
     CreateTopics,
+    DeleteTopics,
     OfClient,
     Operation,
     TopicResult,
@@ -246,12 +248,14 @@ class RequestContext:
         self._throttle(results)
         return results
 
-    def _name_client(self, asked: Any) -> None:
+    def _name_client(self, asked: object) -> None:
         """Name the client of a change, if it may be limited."""
         if LIMITS_CHANGES not in self.image.derived:
             quotas = self.image.quotas.values()
             self.image.derived[LIMITS_CHANGES] = any(MUTATION in own for own in quotas)
-        if self.image.derived[LIMITS_CHANGES] and self.api_key in STRICT_FROM:
+        if not self.image.derived[LIMITS_CHANGES] or self.api_key not in STRICT_FROM:
+            return
+        if isinstance(asked, CreateTopics | CreatePartitions | DeleteTopics):
             asked.client_id = self.client_id or ""
             asked.strict_quota = self.api_version >= STRICT_FROM[self.api_key]
 

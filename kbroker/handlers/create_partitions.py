@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kbroker.errors import WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
@@ -61,7 +59,7 @@ async def handle_create_partitions(
     return respond(outcomes)
 
 
-def wanted(topic: Any) -> TopicToEnlarge:
+def wanted(topic: CreatePartitionsRequest.CreatePartitionsTopic) -> TopicToEnlarge:
     """A topic, as an argument of the controller's operation."""
     assignments = topic.assignments
     return TopicToEnlarge(

@@ -5,8 +5,6 @@ From version 5 on the response describes the new topic: partitions, replicas, al
 
 from __future__ import annotations
 
-from typing import Any
-
 from kbroker.config.describe import describe_topic
 from kbroker.config.topic_config import TopicConfig, setting_name
 from kbroker.errors import WireError
@@ -24,6 +22,9 @@ from kbroker.ipc.calls import (
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from kbroker.security.operations import AclOperation, Kind
+
+# What topics with the same settings have in common.
+Alike = tuple[object, ...]
 
 
 def fail(
@@ -75,7 +76,7 @@ async def handle_create_topics(
     operation = AclOperation.DESCRIBE_CONFIGS
     describable = ctx.allowed(operation, Kind.TOPIC, by_name, is_filter=True)
     configs = {topic.name: topic.configs for topic in request.topics}
-    alike: dict[Any, list[Any]] = {}
+    alike: dict[Alike, list[CreateTopicsResponse.CreatableTopicConfigs]] = {}
     return CreateTopicsResponse(
         topics=[
             topic_result(ctx, result, configs[name], alike, name in describable)
@@ -90,7 +91,7 @@ def denied(name: str) -> TopicResult:
     return TopicResult(name, int(error), error.message)
 
 
-def wanted(topic: Any) -> TopicToCreate:
+def wanted(topic: CreateTopicsRequest.CreatableTopic) -> TopicToCreate:
     """A topic, as an argument of the controller's operation."""
     return TopicToCreate(
         topic.name,
@@ -104,8 +105,8 @@ def wanted(topic: Any) -> TopicToCreate:
 def topic_result(
     ctx: RequestContext,
     result: TopicResult,
-    configs: list[Any],
-    alike: dict[Any, list[Any]],
+    configs: list[CreateTopicsRequest.CreatableTopicConfig],
+    alike: dict[Alike, list[CreateTopicsResponse.CreatableTopicConfigs]],
     shows_settings: bool,
 ) -> CreateTopicsResponse.CreatableTopicResult:
     """The response's entry of one topic.
@@ -127,7 +128,11 @@ def topic_result(
     elif ctx.api_version >= 5:
         entry.num_partitions = result.partitions
         entry.replication_factor = result.replication_factor
-        overrides = {setting_name(config.name): config.value for config in configs}
+        overrides = {
+            setting_name(config.name): config.value
+            for config in configs
+            if config.value is not None
+        }
         kind = tuple(sorted(overrides.items()))
         if kind not in alike:
             alike[kind] = settings(ctx, overrides)
@@ -135,7 +140,9 @@ def topic_result(
     return entry
 
 
-def settings(ctx: RequestContext, overrides: dict[str, str]) -> list[Any]:
+def settings(
+    ctx: RequestContext, overrides: dict[str, str]
+) -> list[CreateTopicsResponse.CreatableTopicConfigs]:
     """Every setting of a topic with these overrides."""
     entry = CreateTopicsResponse.CreatableTopicConfigs
     return [

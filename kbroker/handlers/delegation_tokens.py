@@ -8,7 +8,6 @@ logged in with a token itself: whoever gets hold of one must not be able to prol
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
@@ -43,6 +42,7 @@ from kbroker.protocol.messages.renew_delegation_token import (
     RenewDelegationTokenRequest,
     RenewDelegationTokenResponse,
 )
+from kbroker.protocol.primitives import Buffer
 from kbroker.security.delegation import USER
 from kbroker.security.operations import AclOperation, Kind
 from kbroker.security.principal import ANONYMOUS, Principal
@@ -78,7 +78,7 @@ def may_have_tokens(ctx: RequestContext) -> bool:
 # -- create
 
 
-def principal_of(named: Any) -> Principal:
+def principal_of(named: CreateDelegationTokenRequest.CreatableRenewers) -> Principal:
     """The principal in a request; INVALID_PRINCIPAL_TYPE for one that cannot log in."""
     if named.principal_type != USER:
         raise WireError(ErrorCode.INVALID_PRINCIPAL_TYPE)
@@ -171,7 +171,7 @@ async def handle_expire_delegation_token(
 
 
 async def changed(
-    ctx: RequestContext, operation: Operation[ChangeToken, TokenEnd], secret: Any, period_ms: int
+    ctx: RequestContext, operation: Operation[ChangeToken, TokenEnd], secret: Buffer, period_ms: int
 ) -> tuple[int, int]:
     """The error code, and when the token ends."""
     try:
@@ -242,7 +242,9 @@ def visible(ctx: RequestContext, tokens: Sequence[FoundToken]) -> list[FoundToke
     ]
 
 
-def described(ctx: RequestContext, token: FoundToken) -> Any:
+def described(
+    ctx: RequestContext, token: FoundToken
+) -> DescribeDelegationTokenResponse.DescribedDelegationToken:
     cls = DescribeDelegationTokenResponse
     row = cls.DescribedDelegationToken(
         principal_type=token.owner.type,

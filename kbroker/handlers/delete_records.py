@@ -7,7 +7,7 @@ request's time is up; the followers still delete them then. With one replica the
 from __future__ import annotations
 
 from collections.abc import Container, Coroutine
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kbroker.config.topic_config import TopicConfig
 from kbroker.errors import ErrorCode, WireError
@@ -26,6 +26,10 @@ from kbroker.ipc.rpc import Pending
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from kbroker.security.operations import AclOperation, Kind
+from kbroker.types import Offset
+
+Asked = DeleteRecordsRequest.DeleteRecordsPartition
+Row = DeleteRecordsResponse.DeleteRecordsPartitionResult
 
 HIGH_WATERMARK = -1
 NO_LOW_WATERMARK = -1
@@ -72,12 +76,12 @@ async def handle_delete_records(
     deletable = ctx.allowed(
         AclOperation.DELETE, Kind.TOPIC, (topic.name for topic in request.topics)
     )
-    behind: list[tuple[Deletion, Any]] = []
+    behind: list[tuple[Deletion, Row]] = []
 
-    def begin(name: str, partition: Any) -> Started | WireError:
+    def begin(name: str, partition: Asked) -> Started | WireError:
         return start(ctx, name, partition, owners, deletable)
 
-    def result(partition: Any, begun: Started | WireError) -> Coroutine[Any, Any, Any]:
+    def result(partition: Asked, begun: Started | WireError) -> Coroutine[object, None, Row]:
         return partition_result(partition.partition_index, begun, behind)
 
     response = DeleteRecordsResponse()
@@ -93,7 +97,7 @@ async def handle_delete_records(
 def start(
     ctx: RequestContext,
     topic: str,
-    partition: Any,
+    partition: Asked,
     owners: OwnerCalls[Deletion, LowWatermark],
     deletable: Container[str],
 ) -> Started | WireError:
@@ -109,7 +113,7 @@ def start(
             raise WireError(ErrorCode.OFFSET_OUT_OF_RANGE)
     except WireError as error:
         return error.bare()
-    deletion = Deletion(image.slot, offset)
+    deletion = Deletion(image.slot, Offset(offset))
     return Started(deletion, owners.ask(deletion))
 
 
@@ -123,8 +127,8 @@ def check_topic(ctx: RequestContext, name: str) -> None:
 
 
 async def partition_result(
-    number: int, started: Started | WireError, behind: list[tuple[Deletion, Any]]
-) -> Any:
+    number: int, started: Started | WireError, behind: list[tuple[Deletion, Row]]
+) -> Row:
     """The response's entry of one partition; added to ``behind`` if followers are."""
     if isinstance(started, WireError):
         return failed(number, started)
@@ -143,7 +147,7 @@ async def partition_result(
 
 
 async def wait_for_followers(
-    ctx: RequestContext, behind: list[tuple[Deletion, Any]], until_ms: int
+    ctx: RequestContext, behind: list[tuple[Deletion, Row]], until_ms: int
 ) -> None:
     """Wait until every live replica has deleted the records, or the time is up."""
     owners = OwnerCalls(ctx, AWAIT_DELETION, max(0, until_ms - now_ms()) + CALL_MARGIN_MS)
@@ -160,7 +164,7 @@ async def wait_for_followers(
         assert error.code == ErrorCode.COORDINATOR_NOT_AVAILABLE, error
 
 
-async def take_low_watermark(result: Any, call: Pending[LowWatermark]) -> None:
+async def take_low_watermark(result: Row, call: Pending[LowWatermark]) -> None:
     try:
         result.low_watermark = (await call).low_watermark
         result.error_code = int(ErrorCode.NONE)
@@ -170,7 +174,7 @@ async def take_low_watermark(result: Any, call: Pending[LowWatermark]) -> None:
             result.error_code = partition_error(error)
 
 
-def failed(number: int, error: WireError) -> DeleteRecordsResponse.DeleteRecordsPartitionResult:
+def failed(number: int, error: WireError) -> Row:
     return DeleteRecordsResponse.DeleteRecordsPartitionResult(
         partition_index=number,
         low_watermark=NO_LOW_WATERMARK,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
@@ -84,7 +83,9 @@ def asked(ctx: RequestContext, request: DeleteTopicsRequest) -> Counter[Topic]:
     return Counter((name, NO_UUID) for name in request.topic_names)
 
 
-def deny(ctx: RequestContext, topics: Counter[Topic]) -> list[Any]:
+def deny(
+    ctx: RequestContext, topics: Counter[Topic]
+) -> list[DeleteTopicsResponse.DeletableTopicResult]:
     """Remove the topics that the client may not delete; returns their entries for the response.
 
     By its id, a topic that it may not describe is answered without the name. COMPAT: with KRaft,

@@ -6,8 +6,6 @@ for all brokers.
 
 from __future__ import annotations
 
-from typing import Any
-
 from kbroker.cluster.settings import DEFAULT
 from kbroker.config.client_metrics_config import check_subscription_name
 from kbroker.config.describe import (
@@ -41,6 +39,10 @@ from kbroker.protocol.messages.describe_configs import (
 )
 from kbroker.security.operations import AclOperation, Kind
 
+Asked = DescribeConfigsRequest.DescribeConfigsResource
+# What resources with the same settings have in common.
+Alike = tuple[object, ...]
+
 
 def fail(
     ctx: RequestContext, request: DescribeConfigsRequest, error: WireError
@@ -69,7 +71,7 @@ async def handle_describe_configs(
     as its name.
     """
     response = DescribeConfigsResponse()
-    alike: dict[Any, list[Any]] = {}
+    alike: dict[Alike, list[DescribeConfigsResponse.DescribeConfigsResourceResult]] = {}
     seen: set[tuple[int, str]] = set()
     async for resource in ctx.each(request.resources):
         place = resource.resource_type, resource.resource_name
@@ -96,7 +98,7 @@ async def handle_describe_configs(
     return response
 
 
-def kind_of(ctx: RequestContext, resource: Any) -> Any:
+def kind_of(ctx: RequestContext, resource: Asked) -> Alike:
     """Resources of the same kind have the same settings; thousands of topics have few kinds."""
     kind, name = resource.resource_type, resource.resource_name
     if kind == TOPIC:
@@ -109,12 +111,12 @@ def kind_of(ctx: RequestContext, resource: Any) -> Any:
     return kind, tuple(sorted(own.items())), keys_of(resource)
 
 
-def keys_of(resource: Any) -> tuple[str, ...] | None:
+def keys_of(resource: Asked) -> tuple[str, ...] | None:
     keys = resource.configuration_keys
     return None if keys is None else tuple(keys)
 
 
-def settings(ctx: RequestContext, resource: Any) -> list[ConfigEntry]:
+def settings(ctx: RequestContext, resource: Asked) -> list[ConfigEntry]:
     """The settings asked for."""
     name, wanted = resource.resource_name, resource.configuration_keys
     names = None if wanted is None else set(wanted)
@@ -173,7 +175,7 @@ def describe(
     return described
 
 
-def failed(resource: Any, error: WireError) -> DescribeConfigsResponse.DescribeConfigsResult:
+def failed(resource: Asked, error: WireError) -> DescribeConfigsResponse.DescribeConfigsResult:
     return DescribeConfigsResponse.DescribeConfigsResult(
         error_code=int(error.code),
         error_message=error.message,

@@ -4,8 +4,6 @@ know every directory.
 
 from __future__ import annotations
 
-from typing import Any
-
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
@@ -47,8 +45,8 @@ async def handle_describe_log_dirs(
     """Ask all io workers and merge their results for each directory."""
     wanted = replicas_of(request)
     asked = [ctx.io_worker(address, DESCRIBE_LOG_DIRS, wanted) for address in ctx.io_workers]
-    directories: dict[str, Any] = {}
-    topics: dict[tuple[str, str], Any] = {}
+    directories: dict[str, DescribeLogDirsResponse.DescribeLogDirsResult] = {}
+    topics: dict[tuple[str, str], DescribeLogDirsResponse.DescribeLogDirsTopic] = {}
     for call in asked:
         for described in await call:
             path = described.path

@@ -7,7 +7,6 @@ all its replicas.
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import Any
 
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext, partition_error
@@ -90,7 +89,9 @@ def ask(
     return owners.ask(ProducersQuestion(image.slot))
 
 
-async def partition_result(number: int, asked: Pending[KnownProducers] | WireError) -> Any:
+async def partition_result(
+    number: int, asked: Pending[KnownProducers] | WireError
+) -> DescribeProducersResponse.PartitionResponse:
     """The response's entry of one partition."""
     if isinstance(asked, WireError):
         return failed(number, asked)

@@ -24,7 +24,9 @@ from kbroker.protocol.messages.find_coordinator import (
 )
 from kbroker.security.operations import AclOperation, Kind
 
-NOWHERE: dict[str, Any] = {"node_id": -1, "host": "", "port": -1}
+# A coordinator's fields in either form of the response.
+Fields = dict[str, Any]
+NOWHERE: Fields = {"node_id": -1, "host": "", "port": -1}
 # COMPAT: Kafka's message without an error, up to version 3. kafkajs rejects an empty one.
 NO_ERROR = "NONE"
 
@@ -118,12 +120,12 @@ async def ensure_topic(ctx: RequestContext, topic: str) -> None:
         raise WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE, results[0].message or "")
 
 
-def denied(kind: Kind) -> dict[str, Any]:
+def denied(kind: Kind) -> Fields:
     """The entry of a key that the client may not describe."""
     return {**NOWHERE, "error_code": int(kind.error), "error_message": kind.error.message}
 
 
-def locate(ctx: RequestContext, topic: str, key: str) -> dict[str, Any]:
+def locate(ctx: RequestContext, topic: str, key: str) -> Fields:
     """Find the broker of a key's coordinator."""
     known = ctx.image.topics.get(topic)
     if known is not None:

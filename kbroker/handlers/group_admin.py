@@ -5,8 +5,8 @@ DescribeGroups (15), ListGroups (16), DeleteGroups (42), ConsumerGroupDescribe (
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from kbroker.coordinator.list_filters import group_filter, unfiltered_groups
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC
@@ -28,6 +28,9 @@ from kbroker.protocol.messages.describe_groups import (
 from kbroker.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from kbroker.security.operations import AclOperation, Kind
 
+R = TypeVar("R")
+Described = DescribeGroupsResponse.DescribedGroup | ConsumerGroupDescribeResponse.DescribedGroup
+
 HIDDEN_TOPICS = WireError(
     Kind.TOPIC.error, "The group uses topics that the client is not authorized to describe."
 )
@@ -37,9 +40,9 @@ def divide(
     ctx: RequestContext,
     operation: AclOperation,
     groups: list[str],
-    failed: Callable[[str, WireError], Any],
+    failed: Callable[[str, WireError], R],
     repeats: bool = False,
-) -> tuple[list[str], list[Any]]:
+) -> tuple[list[str], list[R]]:
     """The groups for which the client is authorized, and the entries of the others.
 
     repeats: whether one that is named again is answered again.
@@ -53,7 +56,7 @@ def divide(
     )
 
 
-def show_operations(ctx: RequestContext, rows: list[Any], include: bool) -> None:
+def show_operations(ctx: RequestContext, rows: Iterable[Described], include: bool) -> None:
     """Set the authorized operations; coordinators do not know the client and report all."""
     if include and not ctx.access.everything:
         for row in rows:
@@ -96,7 +99,9 @@ async def handle_describe_groups(
     return DescribeGroupsResponse(groups=rows + denied)
 
 
-def consumer_group_failed(group_id: str, error: WireError) -> Any:
+def consumer_group_failed(
+    group_id: str, error: WireError
+) -> ConsumerGroupDescribeResponse.DescribedGroup:
     row = ConsumerGroupDescribeResponse.DescribedGroup
     return row(group_id=group_id, error_code=int(error.code), error_message=error.message)
 
@@ -142,7 +147,9 @@ async def handle_consumer_group_describe(
     return ConsumerGroupDescribeResponse(groups=shown + denied)
 
 
-def describes_topics(ctx: RequestContext, row: Any) -> bool:
+def describes_topics(
+    ctx: RequestContext, row: ConsumerGroupDescribeResponse.DescribedGroup
+) -> bool:
     """Whether the client may describe all topics that members are assigned or subscribe to."""
     names = {
         assigned.topic_name
@@ -155,7 +162,7 @@ def describes_topics(ctx: RequestContext, row: Any) -> bool:
     return all(name in describable for name in names)
 
 
-def deletion_failed(group_id: str, error: WireError) -> Any:
+def deletion_failed(group_id: str, error: WireError) -> DeleteGroupsResponse.DeletableGroupResult:
     row = DeleteGroupsResponse.DeletableGroupResult
     return row(group_id=group_id, error_code=int(error.code))
 

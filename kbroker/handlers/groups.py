@@ -7,7 +7,7 @@ TxnOffsetCommit (28).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Protocol
 
 from kbroker.coordinator.offsets.failures import txn_commit_failure
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -20,9 +20,12 @@ from kbroker.handlers.support.requirements import Requirement, each, on_group, o
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.message import Message
+from kbroker.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from kbroker.protocol.messages.end_txn import EndTxnRequest
 from kbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kbroker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kbroker.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from kbroker.protocol.messages.sync_group import SyncGroupRequest
 from kbroker.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -34,6 +37,12 @@ from kbroker.security.operations import AclOperation, Kind
 REBALANCE_MS = 3_600_000
 # BOUND: members per call; the coordinator serves other requests between two calls.
 CALL_MEMBERS_MAX = 500
+
+
+class OfGroup(Protocol):
+    """A request about one group."""
+
+    group_id: str
 
 
 def checked(key: str) -> str:
@@ -65,12 +74,12 @@ async def handle_join_group(ctx: RequestContext, request: JoinGroupRequest) -> b
 
 
 @api(ApiKey.SYNC_GROUP, versions=ApiKey.SYNC_GROUP.versions, authorize=on_group(AclOperation.READ))
-async def handle_sync_group(ctx: RequestContext, request: Any) -> bytes:
+async def handle_sync_group(ctx: RequestContext, request: SyncGroupRequest) -> bytes:
     """The response is sent when the leader has sent the assignment."""
     return await forward(ctx, OFFSETS_TOPIC, checked(request.group_id), REBALANCE_MS)
 
 
-async def hand_to_group(ctx: RequestContext, request: Any) -> bytes:
+async def hand_to_group(ctx: RequestContext, request: OfGroup) -> bytes:
     """Hand a request on to its group's coordinator."""
     return await forward(ctx, OFFSETS_TOPIC, checked(request.group_id))
 
@@ -97,14 +106,16 @@ async def handle_leave_group(ctx: RequestContext, request: LeaveGroupRequest) ->
     return response
 
 
-async def hand_to_consumer_group(ctx: RequestContext, request: Any) -> bytes:
+async def hand_to_consumer_group(ctx: RequestContext, request: OfGroup) -> bytes:
     """Like ``hand_to_group``; here a missing group id is INVALID_REQUEST, as in Kafka."""
     if not request.group_id:
         raise WireError(ErrorCode.INVALID_REQUEST, "GroupId is blank")
     return await hand_to_group(ctx, request)
 
 
-async def hand_to_transaction(ctx: RequestContext, request: Any) -> bytes:
+async def hand_to_transaction(
+    ctx: RequestContext, request: AddOffsetsToTxnRequest | EndTxnRequest
+) -> bytes:
     """Hand a request on to its transaction's coordinator."""
     return await forward(ctx, TRANSACTIONS_TOPIC, request.transactional_id)
 
@@ -139,7 +150,11 @@ api(ApiKey.END_TXN, versions=ApiKey.END_TXN.versions, authorize=on_transaction(A
 )
 
 
-def failed_offsets(ctx: RequestContext, topic: Any, error: WireError) -> Any:
+def failed_offsets(
+    ctx: RequestContext,
+    topic: TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic,
+    error: WireError,
+) -> TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic:
     """The entry of one topic in the response to TxnOffsetCommit."""
     asked = TxnOffsetCommitRequest(topics=[topic])
     return txn_commit_failure(asked, ctx.api_version, error).topics[0]
@@ -170,7 +185,9 @@ async def handle_txn_offset_commit(
     )
 
 
-def failed_deletion(topic: Any) -> Any:
+def failed_deletion(
+    topic: OffsetDeleteRequest.OffsetDeleteRequestTopic,
+) -> OffsetDeleteResponse.OffsetDeleteResponseTopic:
     """The entry in an OffsetDelete response for a topic that the client may not read."""
     cls = OffsetDeleteResponse
     return cls.OffsetDeleteResponseTopic(

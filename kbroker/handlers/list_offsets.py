@@ -12,7 +12,7 @@ OFFSET_NOT_AVAILABLE where the end of the log matters.
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.cluster.image import PartitionImage
 from kbroker.errors import ErrorCode, WireError
@@ -43,6 +43,9 @@ from kbroker.protocol.messages.list_offsets import (
 )
 from kbroker.security.operations import AclOperation, Kind
 from kbroker.types import SlotId
+
+Asked = ListOffsetsRequest.ListOffsetsPartition
+Row = ListOffsetsResponse.ListOffsetsPartitionResponse
 
 if TYPE_CHECKING:
     from kbroker._ext.shared.partition_table import Slot
@@ -118,7 +121,7 @@ async def handle_list_offsets(
     )
     owners = Owners(OwnerCalls(ctx, OFFSETS_BEFORE), OwnerCalls(ctx, LIST_OFFSETS))
 
-    def start(name: str, partition: Any) -> Lookup | WireError:
+    def start(name: str, partition: Asked) -> Lookup | WireError:
         place = name, partition.partition_index
         is_repeated = place in seen
         seen.add(place)
@@ -128,7 +131,7 @@ async def handle_list_offsets(
             return WireError(ErrorCode.INVALID_REQUEST)
         return look_up(ctx, request, *place, partition, owners)
 
-    def result(partition: Any, found: Lookup | WireError) -> Coroutine[Any, Any, Any]:
+    def result(partition: Asked, found: Lookup | WireError) -> Coroutine[object, None, Row]:
         return partition_result(ctx, partition, found)
 
     response = ListOffsetsResponse()
@@ -144,7 +147,7 @@ def look_up(
     request: ListOffsetsRequest,
     topic: str,
     number: int,
-    partition: Any,
+    partition: Asked,
     owners: Owners,
 ) -> Lookup | WireError:
     """Start with one partition."""
@@ -188,7 +191,7 @@ def epoch_of_start(slot: Slot) -> int | None:
 def look_up_old(
     owners: OwnerCalls[SegmentsQuestion, FoundOffsets],
     slot: SlotId,
-    partition: Any,
+    partition: Asked,
     log_start: int,
     bound: int,
 ) -> FoundOffsets | Pending[FoundOffsets]:
@@ -226,7 +229,9 @@ def awaited(version: int) -> WireError:
     return WireError(ErrorCode.OFFSET_NOT_AVAILABLE if knows_it else ErrorCode.LEADER_NOT_AVAILABLE)
 
 
-async def partition_result(ctx: RequestContext, partition: Any, lookup: Lookup | WireError) -> Any:
+async def partition_result(
+    ctx: RequestContext, partition: Asked, lookup: Lookup | WireError
+) -> Row:
     """The response's entry of one partition."""
     number = partition.partition_index
     if isinstance(lookup, WireError):

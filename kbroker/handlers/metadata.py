@@ -10,7 +10,6 @@ be named by its id alone.
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
-from typing import Any
 
 from kbroker.cluster.control_requests import NO_LEADER
 from kbroker.cluster.image import PartitionImage, TopicImage
@@ -26,6 +25,10 @@ from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kbroker.protocol.primitives import NO_UUID
 from kbroker.security.access import EVERYTHING
 from kbroker.security.operations import AclOperation, Kind
+
+Asked = MetadataRequest.MetadataRequestTopic
+# A topic that there is, or the response's entry with an error.
+Found = TopicImage | MetadataResponse.MetadataResponseTopic
 
 # BOUND: encoded responses cached until the image changes, each of at least this many partitions.
 KEPT_RESPONSES_MAX = 8
@@ -68,7 +71,7 @@ async def handle_metadata(
 ) -> MetadataResponse | bytes:
     """Brokers, and the requested topics."""
     image = ctx.image
-    found: list[TopicImage | Any]
+    found: list[Found]
     if request.topics is None or (ctx.api_version == 0 and not request.topics):
         shown = ctx.allowed(AclOperation.DESCRIBE, Kind.TOPIC, image.topics, is_filter=True)
         found = list(image.topics.values())
@@ -97,8 +100,8 @@ async def handle_metadata(
 
 
 def response_key(
-    ctx: RequestContext, request: MetadataRequest, response: MetadataResponse, found: list[Any]
-) -> tuple[Any, ...] | None:
+    ctx: RequestContext, request: MetadataRequest, response: MetadataResponse, found: list[Found]
+) -> tuple[object, ...] | None:
     """The cache key: all that a response depends on besides the image. None if caching is not worth
     it.
 
@@ -123,7 +126,7 @@ def response_key(
 
 
 async def complete(
-    ctx: RequestContext, request: MetadataRequest, response: MetadataResponse, found: list[Any]
+    ctx: RequestContext, request: MetadataRequest, response: MetadataResponse, found: list[Found]
 ) -> MetadataResponse:
     """Add the topics, and the authorized operations if requested."""
     reachable = frozenset(broker.node_id for broker in response.brokers)
@@ -142,19 +145,19 @@ async def complete(
     return response
 
 
-def unique(entries: list[Any]) -> list[Any]:
+def unique(entries: list[Asked]) -> list[Asked]:
     """The entries without repetitions."""
     by_topic = {(entry.name, entry.topic_id): entry for entry in entries}
     return list(by_topic.values())
 
 
-def check_entries(ctx: RequestContext, entries: list[Any]) -> None:
+def check_entries(ctx: RequestContext, entries: list[Asked]) -> None:
     """INVALID_REQUEST if versions 10 and 11 use ids: they have the field, but may not set it."""
     if ctx.api_version < 12 and any(e.name is None or e.topic_id != NO_UUID for e in entries):
         raise WireError(ErrorCode.INVALID_REQUEST)
 
 
-def named(ctx: RequestContext, entries: list[Any]) -> Iterator[str]:
+def named(ctx: RequestContext, entries: list[Asked]) -> Iterator[str]:
     """The names of the topics that entries mean."""
     for entry in entries:
         name = name_of(ctx, entry)
@@ -162,7 +165,7 @@ def named(ctx: RequestContext, entries: list[Any]) -> Iterator[str]:
             yield name
 
 
-def name_of(ctx: RequestContext, entry: Any) -> str | None:
+def name_of(ctx: RequestContext, entry: Asked) -> str | None:
     """The topic's name; None for an unknown id."""
     if entry.name is not None and entry.topic_id == NO_UUID:
         name: str = entry.name
@@ -174,7 +177,7 @@ def name_of(ctx: RequestContext, entry: Any) -> str | None:
 async def create_missing(
     ctx: RequestContext,
     request: MetadataRequest,
-    entries: list[Any],
+    entries: list[Asked],
     describable: Container[str],
 ) -> dict[str, int]:
     """Auto-create topics where allowed; returns the error codes by name."""
@@ -219,8 +222,8 @@ def is_legal(name: str) -> bool:
 
 
 def find(
-    ctx: RequestContext, entry: Any, failed: dict[str, int], describable: Container[str]
-) -> TopicImage | Any:
+    ctx: RequestContext, entry: Asked, failed: dict[str, int], describable: Container[str]
+) -> Found:
     """The topic of a request's entry, or the response's entry with the error.
 
     Of a topic that the client may not describe nothing is said but what it knows: not even whether

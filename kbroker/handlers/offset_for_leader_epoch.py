@@ -5,7 +5,7 @@ its owner knows all others.
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext, partition_error
@@ -21,6 +21,9 @@ from kbroker.protocol.messages.offset_for_leader_epoch import (
 )
 from kbroker.security.access import EVERYTHING
 from kbroker.security.operations import AclOperation, Kind
+
+Partition = OffsetForLeaderEpochRequest.OffsetForLeaderPartition
+Row = OffsetForLeaderEpochResponse.EpochEndOffset
 
 if TYPE_CHECKING:
     from kbroker._ext.shared.partition_table import Slot
@@ -64,7 +67,7 @@ async def handle_offset_for_leader_epoch(
         names = [topic.topic for topic in request.topics]
         describable = ctx.allowed(AclOperation.DESCRIBE, Kind.TOPIC, names)
 
-    def start(name: str, partition: Any) -> Asked:
+    def start(name: str, partition: Partition) -> Asked:
         return ask(ctx, name, partition, owners, describable)
 
     response = OffsetForLeaderEpochResponse()
@@ -78,7 +81,7 @@ async def handle_offset_for_leader_epoch(
 def ask(
     ctx: RequestContext,
     topic: str,
-    partition: Any,
+    partition: Partition,
     owners: OwnerCalls[EpochQuestion, EpochEnd],
     describable: Container[str],
 ) -> Asked:
@@ -110,7 +113,7 @@ def end_by_slot(slot: Slot, leader_epoch: int) -> EpochEnd | None:
     return None
 
 
-async def partition_result(partition: Any, asked: Asked) -> Any:
+async def partition_result(partition: Partition, asked: Asked) -> Row:
     """The response's entry of one partition."""
     number = partition.partition
     if isinstance(asked, WireError):

@@ -107,7 +107,7 @@ async def fetch_groups(
     ctx: RequestContext, request: OffsetFetchRequest, describable: Container[str] = EVERYTHING
 ) -> OffsetFetchResponse:
     """The groups of version 8 and later. describable: the groups that the client may describe."""
-    first: dict[str, Any] = {}
+    first: dict[str, OffsetFetchRequest.OffsetFetchRequestGroup] = {}
     for group in request.groups:
         first.setdefault(group.group_id, group)
     asked = [group for group in first.values() if group.group_id in describable]

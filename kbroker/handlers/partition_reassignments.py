@@ -5,8 +5,6 @@ The controller serves them; other brokers say NOT_CONTROLLER.
 
 from __future__ import annotations
 
-from typing import Any
-
 from kbroker.handlers.context import RequestContext, bound_of
 from kbroker.handlers.registry import api
 from kbroker.handlers.support.requirements import on_cluster
@@ -82,7 +80,7 @@ async def handle_list_partition_reassignments(
     asked = ListReassignments(wanted)
     found = await ctx.controller(LIST_REASSIGNMENTS, asked, bound_of(request.timeout_ms))
     cls = ListPartitionReassignmentsResponse
-    topics: dict[str, list[Any]] = {}
+    topics: dict[str, list[ListPartitionReassignmentsResponse.OngoingPartitionReassignment]] = {}
     async for one in ctx.each(found):
         row = cls.OngoingPartitionReassignment(
             partition_index=one.partition,

@@ -9,7 +9,6 @@ announced, as in a Kafka with ZooKeeper.
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
@@ -68,7 +67,7 @@ async def handle_describe_quorum(
     return response
 
 
-def described(ctx: RequestContext, topic: str, number: int) -> Any:
+def described(ctx: RequestContext, topic: str, number: int) -> DescribeQuorumResponse.PartitionData:
     """A partition of the response."""
     cls = DescribeQuorumResponse.PartitionData
     if (topic, number) != METADATA_PARTITION:

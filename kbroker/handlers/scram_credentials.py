@@ -7,8 +7,8 @@ a whole or not at all.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
@@ -65,7 +65,7 @@ async def handle_describe_user_scram_credentials(
         return DescribeUserScramCredentialsResponse(results=[described(*row) for row in found])
     errors = {name: error_of(name, count) for name, count in named.items()}
     asked = [name for name, error in errors.items() if error is None]
-    infos: dict[str, Any] = {}
+    infos: dict[str, Sequence[tuple[int, int]]] = {}
     for first in range(0, len(asked), CALL_USERS_MAX):
         part = DescribeScram(asked[first : first + CALL_USERS_MAX])
         found = await ctx.controller(DESCRIBE_SCRAM, part)
@@ -92,7 +92,9 @@ def error_of(name: str, count: int) -> WireError | None:
     return None
 
 
-def described(user: str, infos: Iterable[Any], error: WireError | None = None) -> Any:
+def described(
+    user: str, infos: Iterable[tuple[int, int]], error: WireError | None = None
+) -> DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult:
     cls = DescribeUserScramCredentialsResponse
     rows = [cls.CredentialInfo(mechanism=number, iterations=count) for number, count in infos]
     return cls.DescribeUserScramCredentialsResult(

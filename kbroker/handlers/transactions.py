@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from kbroker.coordinator.list_filters import transaction_filter, unfiltered_transactions
 from kbroker.coordinator.partitioner import TRANSACTIONS_TOPIC
@@ -33,6 +32,9 @@ from kbroker.protocol.messages.list_transactions import (
 )
 from kbroker.security.operations import CLUSTER_NAME, AclOperation, Kind
 
+Topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+TopicRow = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+
 # Brokers use version 4 and later, for transactions of others.
 ADDING: Requirements = (
     Requirement(
@@ -49,14 +51,12 @@ ADDING: Requirements = (
 )
 
 
-def failed_topics(topics: Any, error: WireError) -> list[Any]:
+def failed_topics(topics: list[Topic], error: WireError) -> list[TopicRow]:
     """The error for each partition."""
     return [failed_topic(topic, lambda partition: error.code) for topic in topics]
 
 
-def failed_topic(
-    topic: Any, code_of: Callable[[int], ErrorCode]
-) -> AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult:
+def failed_topic(topic: Topic, code_of: Callable[[int], ErrorCode]) -> TopicRow:
     """The entry of a topic with a code for each partition."""
     partition = AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
     return AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult(
@@ -68,7 +68,9 @@ def failed_topic(
     )
 
 
-def transaction_failed(transaction: Any, error: WireError) -> Any:
+def transaction_failed(
+    transaction: AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction, error: WireError
+) -> AddPartitionsToTxnResponse.AddPartitionsToTxnResult:
     row = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
     return row(
         transactional_id=transaction.transactional_id,
@@ -128,7 +130,9 @@ async def add_allowed(ctx: RequestContext, request: AddPartitionsToTxnRequest) -
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=rows)
 
 
-def state_failed(transactional_id: str, error: WireError) -> Any:
+def state_failed(
+    transactional_id: str, error: WireError
+) -> DescribeTransactionsResponse.TransactionState:
     row = DescribeTransactionsResponse.TransactionState
     return row(transactional_id=transactional_id, error_code=int(error.code))
 

@@ -6,8 +6,6 @@ finalizes those that all brokers support.
 
 from __future__ import annotations
 
-from typing import Any
-
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.api_versions import FEATURES
 from kbroker.handlers.context import RequestContext
@@ -53,7 +51,9 @@ async def handle_update_features(
 
 
 async def update_cluster(
-    ctx: RequestContext, request: UpdateFeaturesRequest, updates: list[Any]
+    ctx: RequestContext,
+    request: UpdateFeaturesRequest,
+    updates: list[UpdateFeaturesRequest.FeatureUpdateKey],
 ) -> list[WireError | None]:
     """Have the controller finalize them; the error of each."""
     if len(updates) > UPDATES_MAX:
@@ -72,14 +72,14 @@ async def update_cluster(
     ]
 
 
-def kind_of(ctx: RequestContext, update: Any) -> int:
+def kind_of(ctx: RequestContext, update: UpdateFeaturesRequest.FeatureUpdateKey) -> int:
     """How the level may change."""
     if ctx.api_version > 0:
         return int(update.upgrade_type)
     return SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
 
 
-def rejection(update: Any) -> WireError | None:
+def rejection(update: UpdateFeaturesRequest.FeatureUpdateKey) -> WireError | None:
     """The reason why a feature cannot be set to this level; None if it has it."""
     feature, level = update.feature, update.max_version_level
     if feature not in FEATURES:

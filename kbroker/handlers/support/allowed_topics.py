@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.support.coordinated import ask, decode_response, forward, partition_of
@@ -13,17 +13,25 @@ from kbroker.protocol.message import Message
 from kbroker.protocol.primitives import NO_UUID
 from kbroker.security.operations import AclOperation, Kind
 
-Names = Callable[[Any], str | None]
+
+class NamedTopic(Protocol):
+    """In some versions of some requests it has an id, too."""
+
+    @property
+    def name(self) -> str: ...
+
+
+T = TypeVar("T", bound=NamedTopic)
+Names = Callable[[NamedTopic], str | None]
 
 
 def namer(ctx: RequestContext) -> Names:
     """The name of a topic that a request has by name or by id; None for an unknown id."""
 
-    def name_of(topic: Any) -> str | None:
+    def name_of(topic: NamedTopic) -> str | None:
         topic_id = getattr(topic, "topic_id", NO_UUID)
         if topic_id == NO_UUID:
-            name: str = topic.name
-            return name
+            return topic.name
         known = ctx.image.topics_by_id.get(topic_id)
         return None if known is None else known.name
 
@@ -31,8 +39,8 @@ def namer(ctx: RequestContext) -> Names:
 
 
 def divide(
-    ctx: RequestContext, operation: AclOperation, topics: list[Any]
-) -> tuple[list[Any], list[Any]]:
+    ctx: RequestContext, operation: AclOperation, topics: list[T]
+) -> tuple[list[T], list[T]]:
     """The topics for which the client is authorized, and the others. An unknown id is among the
     first: it reveals nothing.
     """
@@ -41,8 +49,8 @@ def divide(
     name_of = namer(ctx)
     names = [name_of(topic) for topic in topics]
     allowed = ctx.allowed(operation, Kind.TOPIC, [name for name in names if name is not None])
-    rest: list[Any] = []
-    denied: list[Any] = []
+    rest: list[T] = []
+    denied: list[T] = []
     for topic, name in zip(topics, names, strict=True):
         (rest if name is None or name in allowed else denied).append(topic)
     return rest, denied

@@ -22,13 +22,17 @@ from kbroker.handlers.support.config_resources import (
 from kbroker.handlers.support.config_resources import unsupported as unsupported_type
 from kbroker.handlers.support.requirements import each
 from kbroker.ipc.calls import ConfigResult, Operation
-from kbroker.protocol.messages.alter_configs import AlterConfigsResponse
+from kbroker.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from kbroker.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
 from kbroker.security.operations import AclOperation, Kind
 
+Altered = AlterConfigsRequest | IncrementalAlterConfigsRequest
+Asked = (
+    AlterConfigsRequest.AlterConfigsResource | IncrementalAlterConfigsRequest.AlterConfigsResource
+)
 Q = TypeVar("Q")
 R = TypeVar("R")
 # The response of either API.
@@ -43,7 +47,7 @@ CALL_RESOURCES_MAX = 100
 
 async def alter(
     ctx: RequestContext,
-    request: Any,
+    request: Altered,
     response: type[M],
     operation: Operation[Q, list[ConfigResult]],
     asked: Callable[[list[R], bool], Q],
@@ -54,10 +58,11 @@ async def alter(
     asked: the operation's request for some resources, which may be to validate only. wanted: the
     part of it for one resource.
     """
+    resources: list[Asked] = [*request.resources]
     rejected: dict[int, WireError] = {}
     own: set[int] = set()  # served here, without error
     seen: dict[tuple[int, str], int] = {}
-    async for position, resource in ctx.each(enumerate(request.resources)):
+    async for position, resource in ctx.each(enumerate(resources)):
         place = resource.resource_type, resource.resource_name
         if place in seen:
             error = WireError(ErrorCode.INVALID_REQUEST, "List each resource only once.")
@@ -68,17 +73,17 @@ async def alter(
             check_allowed(ctx, AclOperation.ALTER_CONFIGS, *place)
             check_resource(ctx, *place)
             if resource.resource_type == BROKER_LOGGER:
-                await alter_levels(ctx, request, resource)
+                await alter_levels(ctx, resource, request.validate_only)
                 own.add(position)
         except WireError as error:
             rejected[position] = error.bare()
-    accepted = [r for n, r in enumerate(request.resources) if n not in rejected and n not in own]
+    accepted = [r for n, r in enumerate(resources) if n not in rejected and n not in own]
     validate_only = request.validate_only
     results = iter(
         await call(ctx, operation, accepted, wanted, lambda part: asked(part, validate_only))
     )
     entries = []
-    async for position, resource in ctx.each(enumerate(request.resources)):
+    async for position, resource in ctx.each(enumerate(resources)):
         if position in own:
             entries.append(_entry(response, resource, 0, None))
         elif position in rejected:
@@ -89,28 +94,28 @@ async def alter(
     return response(responses=entries)
 
 
-async def alter_levels(ctx: RequestContext, request: Any, resource: Any) -> None:
+async def alter_levels(ctx: RequestContext, resource: Asked, validate_only: bool) -> None:
     """Change the levels of loggers, which are no stored configs. Raises WireError."""
-    if not isinstance(request, IncrementalAlterConfigsRequest):
+    if not isinstance(resource, IncrementalAlterConfigsRequest.AlterConfigsResource):
         raise WireError(
             ErrorCode.INVALID_REQUEST,
             "Levels of loggers are changed by IncrementalAlterConfigs only.",
         )
     from kbroker.handlers.support.broker_loggers import alter_loggers
 
-    await alter_loggers(ctx, resource.configs, request.validate_only)
+    await alter_loggers(ctx, resource.configs, validate_only)
 
 
-def all_failed(response: type[M], request: Any, error: WireError) -> M:
+def all_failed(response: type[M], request: Altered, error: WireError) -> M:
     """A ``response`` with the same error for every resource."""
     return response(responses=[_failed(response, r, error) for r in request.resources])
 
 
-def _failed(response: Any, resource: Any, error: WireError) -> Any:
+def _failed(response: type[M], resource: Asked, error: WireError) -> Any:
     return _entry(response, resource, int(error.code), error.message)
 
 
-def _entry(response: Any, resource: Any, code: int, message: str | None) -> Any:
+def _entry(response: type[M], resource: Asked, code: int, message: str | None) -> Any:
     return response.AlterConfigsResourceResponse(
         error_code=code,
         error_message=message,
@@ -122,7 +127,7 @@ def _entry(response: Any, resource: Any, code: int, message: str | None) -> Any:
 async def call(
     ctx: RequestContext,
     operation: Operation[Q, list[ConfigResult]],
-    resources: list[Any],
+    resources: list[Asked],
     wanted: Callable[[Any], R],
     asked: Callable[[list[R]], Q],
 ) -> list[ConfigResult]:
@@ -144,7 +149,7 @@ async def call(
     return results
 
 
-def own_name(resource: Any, name: str) -> str:
+def own_name(resource: Asked, name: str) -> str:
     """The name of the resource's setting in kbroker."""
     return setting_name(name) if resource.resource_type == TOPIC else name
 

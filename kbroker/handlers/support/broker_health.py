@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any
 
 from kbroker.errors import WireError
 from kbroker.handlers.context import RequestContext
@@ -43,7 +42,7 @@ async def health_document(ctx: RequestContext) -> str:
     )
 
 
-async def _throttled(ctx: RequestContext) -> list[dict[str, Any]]:
+async def _throttled(ctx: RequestContext) -> list[dict[str, object]]:
     if not ctx.image.quotas:
         return []
     rpc, processes = ctx.process.rpc, ctx.process.context.processes

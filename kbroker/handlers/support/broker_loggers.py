@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kbroker import log_levels
 from kbroker.config import dynamic
@@ -16,6 +16,7 @@ from kbroker.log_levels import LEVELS, ROOT
 
 if TYPE_CHECKING:
     from kbroker.handlers.context import RequestContext
+    from kbroker.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 
 
 def describe_loggers(
@@ -35,7 +36,11 @@ def describe_loggers(
     return found
 
 
-async def alter_loggers(ctx: RequestContext, configs: Collection[Any], validate_only: bool) -> None:
+async def alter_loggers(
+    ctx: RequestContext,
+    configs: Collection[IncrementalAlterConfigsRequest.AlterableConfig],
+    validate_only: bool,
+) -> None:
     """Set levels, or take changes back. Raises WireError, and then changes none."""
     changes: list[tuple[str, str | None]] = []
     for config in configs:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from kbroker.coordinator.partitioner import coordinator_partition
 from kbroker.errors import ErrorCode, WireError
@@ -18,6 +18,9 @@ from kbroker.ipc.rpc import Pending
 from kbroker.protocol import codec
 from kbroker.protocol.api import response_class
 from kbroker.protocol.message import Message
+
+E = TypeVar("E")
+R = TypeVar("R")
 
 # A coordinator responds in time on its own; this ends the wait for one that does not.
 TIMEOUT_MS = 30_000
@@ -74,12 +77,12 @@ async def forward(ctx: RequestContext, topic: str, key: str, timeout_ms: int = T
 async def split(
     ctx: RequestContext,
     topic: str,
-    entries: Sequence[Any],
-    key_of: Callable[[Any], str],
-    request_of: Callable[[list[Any]], Message],
-    rows_of: Callable[[Any], list[Any]],
-    failed: Callable[[Any, WireError], Any],
-) -> list[Any]:
+    entries: Sequence[E],
+    key_of: Callable[[E], str],
+    request_of: Callable[[list[E]], Message],
+    rows_of: Callable[[Any], list[R]],
+    failed: Callable[[E, WireError], R],
+) -> list[R]:
     """Ask the coordinators of all ``entries``; returns a row for each, in their order.
 
     request_of: the request for some of the entries. rows_of: a response's rows, one for each entry
@@ -87,7 +90,7 @@ async def split(
     row may be long must not be repeated: a small request would have a response without bound.
     """
     by_partition: dict[int, list[int]] = {}
-    rows: list[Any] = [None] * len(entries)
+    rows: dict[int, R] = {}
     async for index, entry in ctx.each(enumerate(entries)):
         try:
             partition = partition_of(ctx, topic, key_of(entry))
@@ -124,7 +127,7 @@ async def split(
         for index, row in zip(indexes, found, strict=True):
             rows[index] = row
         start_calls()
-    return rows
+    return [rows[index] for index in range(len(entries))]
 
 
 async def ask_all(ctx: RequestContext, topic: str, request: Message | None) -> list[Any]:

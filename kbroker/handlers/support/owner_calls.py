@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from itertools import chain
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
@@ -104,7 +104,7 @@ async def each_partition(
     topics: Iterable[tuple[str, Iterable[P]]],
     start: Callable[[str, P], S],
     send: Callable[[], None],
-    result: Callable[[P, S], Coroutine[Any, Any, R]],
+    result: Callable[[P, S], Coroutine[object, None, R]],
 ) -> AsyncIterator[tuple[str, list[R]]]:
     """The results of all partitions, by topic and in order.
 

@@ -6,8 +6,6 @@ round; and an offset that was never committed is UNKNOWN_TOPIC_OR_PARTITION.
 
 from __future__ import annotations
 
-from typing import Any
-
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.ipc.calls import (
@@ -118,7 +116,7 @@ def exists(ctx: RequestContext, topic: str, partition: int) -> bool:
     return known is not None and 0 <= partition < len(known.partitions)
 
 
-def entry(index: int, offset: int, code: int) -> Any:
+def entry(index: int, offset: int, code: int) -> OffsetFetchResponse.OffsetFetchResponsePartition:
     """The response's entry of one partition."""
     return OffsetFetchResponse.OffsetFetchResponsePartition(
         partition_index=index, committed_offset=offset, metadata="", error_code=code
