@@ -11,6 +11,7 @@ import logging
 import random
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
@@ -202,14 +203,6 @@ class BatchSender:
         soonest = min((at for at, _ in self._timers), default=float("inf"))
         return max(0.0, min(_HOUSE_S, soonest - self.clock()))
 
-    # -- any thread
-
-    def begin_transaction(self) -> None:
-        """No partition is in it yet, whatever is still answered about the one before."""
-        with self._beginning:
-            self._transaction += 1
-            self._pool.begin_transaction()
-        self.unsure = False
     def later(self, seconds: float, call: Callable[[], None]) -> None:
         """Call it in that many seconds. In the sender's thread."""
         self._timers.append((self.clock() + seconds, call))

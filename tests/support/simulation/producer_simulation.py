@@ -49,8 +49,8 @@ class Sent(NamedTuple):
 
 
 class Script:
-    """Brokers, and what befalls them. is_calm: nothing does any more; changes_topics: they grow, and
-    are deleted and created again.
+    """Brokers, and what befalls them. is_calm: nothing does any more; changes_topics: topics grow,
+    and are deleted and created again.
     """
 
     changes_topics = False
