@@ -134,7 +134,7 @@ def test_dry_run_is_turned_by_an_option(
 
 def test_lists_have_all_rows(capsys: pytest.CaptureFixture[str]) -> None:
     row = Operation(
-        "GET", "/it", "List it", lambda asked: dict(asked.values), paging(), verb="it do"
+        "GET", "/it", "List it", lambda asked: dict(asked.values), {}, paging(), verb="it do"
     )
 
     values = values_of(capsys, row)

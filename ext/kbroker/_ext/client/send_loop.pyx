@@ -65,18 +65,8 @@ from kbroker._ext.client.record_futures cimport RecordFuture
 from kbroker._ext.client.send_core cimport SendCore, pollfd
 from kbroker._ext.client.sent_batch cimport SentBatch, handle_of
 from kbroker._ext.sockets.stream cimport (
-    STREAM_BAD_LENGTH,
-    STREAM_BEGUN,
-    STREAM_WAITS,
-    StreamStatus,
-    available,
-    begin_response,
-    consume,
-    end_response,
-    expect_nothing,
-    has_unsent,
-    reserve_request,
-    response_data,
+    STREAM_BAD_LENGTH, STREAM_BEGUN, STREAM_WAITS, StreamStatus,
+    available, begin_response, consume, end_response, expect_nothing, has_unsent, reserve_request, response_data,
 )
 
 cdef extern from "<poll.h>" nogil:
