@@ -126,7 +126,7 @@ class ProduceBrokers(Brokers):
             header.base_sequence,
             bool(header.attributes & 0x10),
         )
-        error = self._refusal(made)
+        error = self._refusal(made) or self._not_in_transaction(key, made)
         before = None
         if not error:
             error, before = log.check(made)
@@ -149,6 +149,17 @@ class ProduceBrokers(Brokers):
         if self.poisoned.intersection(batch.uids):
             return ErrorCode.INVALID_RECORD
         return 0
+
+    def _not_in_transaction(self, key: Key, batch: Produced) -> int:
+        """KIP-890: the leader asks the coordinator, or else a batch that is late, when its
+        transaction has ended and its producer has another epoch, would belong to the next one.
+        """
+        if not batch.transactional:
+            return 0
+        known = next(one for one in self.transactions.values() if one.producer == batch.producer)
+        if batch.epoch != known.epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        return 0 if key in known.keys else ErrorCode.INVALID_TXN_STATE
 
     def _replicated(
         self, broker: Broker, key: Key, log: ProducedLog, batch: Produced, done: Done
@@ -270,7 +281,9 @@ def _response(rows: dict[Key, Any]) -> Any:
 
 
 class ProduceLink:
-    """The broker's end of a connection: requests are handled and answered in their order."""
+    """The broker's end of a connection: requests are handled and answered in their order. Those
+    that a client has written before it closes its end are handled, perhaps later than it thinks.
+    """
 
     def __init__(
         self, brokers: ProduceBrokers, broker: Broker, on_change: Callable[[], None]
@@ -283,15 +296,22 @@ class ProduceLink:
         self._answers: deque[list[bytes]] = deque()  # each with a response, once there is one
         self._is_reading = self._is_writing = False
         self.is_closed = False
+        self._is_left = False  # it was the client who closed it
         broker.waiting[id(self)] = self.close
 
     def close(self) -> None:
         """The connection is cut."""
+        self._is_left = False
+        self._broker.waiting.pop(id(self), None)
         if not self.is_closed:
             self.is_closed = True
-            self._broker.waiting.pop(id(self), None)
             self._theirs.close()
             self._on_change()
+
+    def _leave(self) -> None:
+        self.close()
+        self._is_left = True
+        self._broker.waiting[id(self)] = self.close  # until then the rest is on its way
 
     def drain(self) -> None:
         """Take what the client has written."""
@@ -303,8 +323,7 @@ class ProduceLink:
             except ConnectionError:
                 found = b""
             if not found:
-                self.close()
-                return
+                self._leave()
             self._data += found
         while len(self._data) >= 4 and len(self._data) - 4 >= _SIZE.unpack_from(self._data)[0]:
             end = 4 + _SIZE.unpack_from(self._data)[0]
@@ -326,7 +345,7 @@ class ProduceLink:
 
     def _arrived(self) -> None:
         self._is_reading = False
-        if self.is_closed:
+        if self.is_closed and not self._is_left:
             return
         if self._broker.silent_until > self._brokers.world.now:
             self._read_next()

@@ -76,24 +76,49 @@ def test_a_closed_producer_leaves_no_connection_open(broker):
 
 
 def test_a_connection_that_is_made_after_the_end_is_closed(broker, monkeypatch):
-    """Logins take a while, so this is when a program ends."""
-    begun, goes_on = threading.Event(), threading.Event()
+    """The end interrupts a login, but one that has just succeeded is handed to nobody."""
+    connected, goes_on = threading.Event(), threading.Event()
     late: list[Connection] = []
 
-    def connected(*where: Any, **how: Any) -> Connection:
-        begun.set()
-        goes_on.wait(WAIT_S)
+    def connect(*where: Any, **how: Any) -> Connection:
         late.append(Connection(*where, **how))
+        connected.set()
+        goes_on.wait(WAIT_S)
         return late[0]
 
-    monkeypatch.setattr("kbroker.client.producer.sender.Connection", connected)
+    monkeypatch.setattr("kbroker.client.producer.sender.Connection", connect)
+    made = producer(broker)
+    made.send("t", b"x")
+    assert connected.wait(WAIT_S)
+    made.close(0)
+    assert not late[0].closed
+    goes_on.set()
+
+    wait_until(lambda: late[0].closed, WAIT_S, "it is closed")
+
+
+def test_a_connection_that_is_begun_after_the_end_is_not_made(broker, monkeypatch):
+    begun, goes_on = threading.Event(), threading.Event()
+    errors: list[Exception] = []
+
+    def connect(*where: Any, **how: Any) -> Connection:
+        begun.set()
+        goes_on.wait(WAIT_S)
+        try:
+            return Connection(*where, **how)
+        except ClientClosed as error:
+            errors.append(error)
+            raise
+
+    monkeypatch.setattr("kbroker.client.producer.sender.Connection", connect)
     made = producer(broker)
     made.send("t", b"x")
     assert begun.wait(WAIT_S)
     made.close(0)
+    wait_until(lambda: not threads_of(made.client_id), WAIT_S)
     goes_on.set()
 
-    wait_until(lambda: late and late[0].closed, WAIT_S, "it is closed")
+    wait_until(lambda: errors, WAIT_S, "it is refused")
 
 
 # -- without close
