@@ -80,7 +80,8 @@ def main() -> None:
         decoding = _Decoding(SchemaRegistry(settings), partial(_say, answers, BEGUN))
         load_libraries()  # now, as there is more time for it than for an answer
     except ImportError as error:
-        answers.write(f"{error}: pip install 'kbroker[registry]'\n".encode())
+        packages = "pip install 'confluent-kafka[schemaregistry]' fastavro protobuf"
+        answers.write(f"{error}: {packages}\n".encode())
         return
     except ValueError as error:  # of the settings
         answers.write(f"console.schema.registry: {error}\n".encode())

@@ -158,7 +158,7 @@ def test_whatever_changes_something_is_no_get() -> None:
     """That is what a console that only shows rejects."""
     changing = (
         "create", "delete", "alter", "set", "reset", "begin", "cancel", "add", "terminate", "abort",
-        "trim", "finish", "drain", "balance", "spread", "replicate",
+        "trim", "finish", "drain", "balance", "spread", "replicate", "replay",
     )  # fmt: skip
 
     for each in OPERATIONS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -161,7 +162,7 @@ def log_in_by_plain(client: SecuredClient, how: str) -> None:
     client.call(SaslHandshakeRequest(mechanism="PLAIN"), 0)
     token = f"\0{ALICE}\0{password}".encode()
     client.socket.sendall(len(token).to_bytes(4, "big") + token)
-    assert client._read(4) == bytes(4)
+    assert client.socket.recv(4, socket.MSG_WAITALL) == bytes(4)
 
 
 def add_scram_user(admin: WireClient, mechanism: str) -> None:

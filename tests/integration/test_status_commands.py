@@ -213,7 +213,7 @@ def test_log_is_kbroker_log(run, broker, tmp_path):
         (["acl", "add", "--producer", "--topic", "o"], ["orders"]),
         (["group", "reset", "billing", "--topic", ""], ["invoices", "orders"]),
         (["topic", "list", "-o", ""], ["json", "table", "yaml"]),
-        (["topic", "create", "x", "--p"], ["--partitions"]),
+        (["topic", "create", "x", "--p"], ["--partitions", "--profile"]),
         (["completion", ""], ["bash", "fish", "zsh"]),
         (["log", ""], []),
     ],

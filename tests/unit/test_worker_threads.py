@@ -287,7 +287,7 @@ def test_console_goes_on_after_a_request_that_leaves(caplog: pytest.LogCaptureFi
     pytest.importorskip("uvicorn")
     from kbroker.console.server import ConsoleServer
 
-    server = ConsoleServer(SimpleNamespace(hosts=frozenset()))  # type: ignore[arg-type]
+    server = ConsoleServer(SimpleNamespace(hosts=frozenset(), registry=None))  # type: ignore[arg-type]
     with caplog.at_level(logging.ERROR):
         server._loop.call_soon_threadsafe(leave)
         wait_until(lambda: "the console's loop failed" in caplog.text)
