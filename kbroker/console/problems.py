@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from http import HTTPStatus
 from typing import Any
 
@@ -72,6 +73,12 @@ class BadRequest(Problem):
 
     def __init__(self, text: str) -> None:
         super().__init__(400, "BAD_REQUEST", text)
+
+
+def check_partition(number: int, there: Collection[int], what: str = "the topic") -> None:
+    """there: the partitions of the topic. Raises BadRequest."""
+    if number not in there:
+        raise BadRequest(f"{what} has no partition {number}, but 0 to {len(there) - 1}")
 
 
 class NotThere(Problem):

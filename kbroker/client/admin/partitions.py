@@ -4,8 +4,8 @@ deleted, and log directories.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.connections.cluster import Cluster
@@ -20,6 +20,10 @@ from kbroker.client.errors import (
     UnsupportedByBroker,
 )
 from kbroker.errors import ErrorCode
+
+Row = TypeVar("Row")
+# BOUND: topics or partitions in one request.
+_AT_ONCE = 500
 
 
 class Eligible(NamedTuple):
@@ -45,6 +49,12 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     for topic, number in partitions:
         numbers.setdefault(topic, []).append(number)
     return numbers
+
+
+def in_requests(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    """Topics or partitions, as many at once as one request has."""
+    for at in range(0, len(rows), _AT_ONCE):
+        yield rows[at : at + _AT_ONCE]
 
 
 def eligible_replicas(

@@ -5,22 +5,17 @@ it holds for. Any Kafka from 0.10.1.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from kbroker.client.admin.configs import BROKER, TOPIC, alter_configs, describe_configs
+from kbroker.client.admin.partitions import Reassignment, in_requests
 from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import Timeout, UnreachableError
-
-if TYPE_CHECKING:
-    from kbroker.client.admin.partitions import Reassignment
 
 _OF_LEADERS = "leader.replication.throttled."
 _OF_FOLLOWERS = "follower.replication.throttled."
 RATES = (f"{_OF_LEADERS}rate", f"{_OF_FOLLOWERS}rate")
 REPLICAS = (f"{_OF_LEADERS}replicas", f"{_OF_FOLLOWERS}replicas")
-# BOUND: topics in one request.
-_AT_ONCE = 500
 # Topic -> partition -> the nodes that have it, and those that it is copied to.
 Moves = dict[str, dict[int, tuple[set[int], set[int]]]]
 
@@ -86,14 +81,26 @@ def alter_brokers(
 def throttled_topics(cluster: Cluster, names: Sequence[str]) -> list[str]:
     """Of these topics those that a throttle holds for. Raises RejectedError."""
     found = []
-    for at in range(0, len(names), _AT_ONCE):
-        settings = describe_configs(cluster, TOPIC, names[at : at + _AT_ONCE], REPLICAS)
+    for some in in_requests(names):
+        settings = describe_configs(cluster, TOPIC, some, REPLICAS)
         found += [
             name
             for name, rows in settings.items()
             if isinstance(rows, list) and any(row.own and row.value for row in rows)
         ]
     return found
+
+
+def throttled_brokers(cluster: Cluster) -> list[int]:
+    """Brokers that have a rate of their own. Raises RejectedError."""
+    return [node for node in cluster.nodes() if _has_rate(cluster, node)]
+
+
+def _has_rate(cluster: Cluster, node: int) -> bool:
+    rows = describe_configs(cluster, BROKER, [str(node)], RATES)[str(node)]
+    return isinstance(rows, list) and any(
+        row.source == "DYNAMIC_BROKER_CONFIG" and row.value is not None for row in rows
+    )
 
 
 def release_topics(cluster: Cluster, names: Iterable[str]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from kbroker.client.admin.partitions import by_topic
+from kbroker.client.admin.partitions import by_topic, in_requests
 from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.connections.cluster import TRANSACTION, Cluster
 from kbroker.client.errors import ClientError, RejectedError
@@ -17,8 +17,6 @@ from kbroker.errors import ErrorCode
 _NONE = -1
 # Of a producer that is only initialized, to fence others.
 _FENCING_TIMEOUT_MS = 1
-# BOUND: partitions in one request.
-_AT_ONCE = 500
 
 
 class ListedTransaction(NamedTuple):
@@ -188,8 +186,8 @@ def hanging_transactions(
     """
     candidates = [
         (key, row)
-        for at in range(0, len(partitions), _AT_ONCE)
-        for key, rows in describe_producers(cluster, partitions[at : at + _AT_ONCE], node).items()
+        for some in in_requests(partitions)
+        for key, rows in describe_producers(cluster, some, node).items()
         for row in rows
         if row.open_from is not None and row.last_timestamp < latest_ms
     ]

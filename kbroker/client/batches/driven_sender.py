@@ -78,14 +78,9 @@ class SharedMetadata(ProducerMetadata):
     keeps_epochs = False
 
     def _begin(self, names: list[str]) -> None:
-        try:
-            response = self._ask(names)
-        except BaseException as error:
-            self._ended(names, None, error)
-            if not isinstance(error, Exception):
-                raise
-        else:
-            self._ended(names, response, None)
+        error = self._refresh(names)
+        if error is not None and not isinstance(error, Exception):
+            raise error  # such as an interruption of the caller
 
     def _ask(self, names: Iterable[str]) -> ClusterMetadata:
         retry = self._cluster.retry("metadata", self._cluster.request_timeout)
@@ -243,7 +238,7 @@ class DrivenSender(BatchSender):
             super()._added(transaction, parts, error)
             return
         self._last_errors.update(dict.fromkeys(parts, str(error)))
-        self.later(pause_after(1), lambda: self._pool.added(parts, False))
+        self.later(pause_after(1), lambda: self._mark_added(transaction, parts, False))
 
     # -- words
 

@@ -104,13 +104,15 @@ class ProducerMetadata(MetadataView):
             self.wait_for(topic, seconds)
         return list(range(self._pool.partition_count(topic)))
 
-    def _refresh(self, names: list[str]) -> None:
+    def _refresh(self, names: list[str]) -> BaseException | None:
+        """Returns why there was no response."""
         try:
             response = self._ask(names)
         except BaseException as error:
             self._ended(names, None, error)
-        else:
-            self._ended(names, response, None)
+            return error
+        self._ended(names, response, None)
+        return None
 
     def _ended(
         self, names: list[str], response: ClusterMetadata | None, error: BaseException | None

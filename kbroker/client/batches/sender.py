@@ -107,7 +107,7 @@ class BatchSender:
         self._loop = loop
         self._cluster = cluster
         self._transaction_failed = transaction_failed
-        self._timers: list[tuple[float, Callable[[], None]]] = []
+        self._timers: list[tuple[float, Callable[[], object]]] = []
         self._stopping = False
         self._ending = Ending()  # of connections under way
         self._failures: dict[int, int] = {}  # of connections in a row, by node
@@ -203,7 +203,7 @@ class BatchSender:
         soonest = min((at for at, _ in self._timers), default=float("inf"))
         return max(0.0, min(_HOUSE_S, soonest - self.clock()))
 
-    def later(self, seconds: float, call: Callable[[], None]) -> None:
+    def later(self, seconds: float, call: Callable[[], object]) -> None:
         """Call it in that many seconds. In the sender's thread."""
         self._timers.append((self.clock() + seconds, call))
 
@@ -360,14 +360,20 @@ class BatchSender:
     def _added(
         self, transaction: int, parts: list[tuple[str, int]], error: Exception | None
     ) -> None:
-        with self._beginning:
-            if transaction != self._transaction:
-                return  # the next one does not have these partitions, nor that error
-            self._pool.added(parts, error is None)
-        if error is not None:
+        if self._mark_added(transaction, parts, error is None) and error is not None:
             failure = error if isinstance(error, ClientError) else ClientError(str(error))
             self._break_transaction(failure)
             self.fail_all(failure)
+
+    def _mark_added(self, transaction: int, parts: list[tuple[str, int]], are_added: bool) -> bool:
+        """False: the next transaction has begun, which has neither these partitions nor an error of
+        theirs.
+        """
+        with self._beginning:
+            if transaction != self._transaction:
+                return False
+            self._pool.added(parts, are_added)
+        return True
 
     def _on_expired(self, batches: list[SentBatch]) -> None:
         seconds = self._settings["delivery.timeout.ms"] / 1000

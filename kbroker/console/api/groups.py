@@ -47,7 +47,7 @@ from kbroker.console.operation import (
     page_of,
     paging,
 )
-from kbroker.console.problems import BadRequest, Problem
+from kbroker.console.problems import BadRequest, Problem, check_partition
 from kbroker.errors import ErrorCode
 
 # BOUND: partitions whose lag in seconds is looked up: each takes a fetch of one batch; and the
@@ -287,9 +287,7 @@ def _rows_to_reset(cluster: Cluster, values: Mapping[str, Any]) -> list[Progress
         raise RejectedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic[:249]}")
     chosen = list(known.partitions) if numbers is None else numbers
     for number in chosen:
-        if number not in known.partitions:
-            last = len(known.partitions) - 1
-            raise BadRequest(f"the topic has no partition {number}, but 0 to {last}")
+        check_partition(number, known.partitions)
     keys = {(topic, number) for number in chosen}
     found = progress(cluster, values["group"], keys)
     return [row for row in found if (row.topic, row.partition) in keys]

@@ -24,7 +24,7 @@ from kbroker.console.operation import (
     Parameter,
 )
 from kbroker.console.partitioning import partition_of
-from kbroker.console.problems import BadRequest, Problem
+from kbroker.console.problems import BadRequest, Problem, check_partition
 from kbroker.console.reading import Bounds, Reading
 from kbroker.console.record_json import records_json
 from kbroker.console.search import Search
@@ -86,9 +86,7 @@ def chosen_partitions(topic: Topic, numbers: list[int] | None) -> list[TopicPart
     if len(numbers) > PARTITIONS_MAX:
         raise BadRequest(f"{len(numbers)} partitions, at most {PARTITIONS_MAX}")
     for number in numbers:
-        if number not in topic.partitions:
-            last = len(topic.partitions) - 1
-            raise BadRequest(f"the topic has no partition {number}, but 0 to {last}")
+        check_partition(number, topic.partitions)
         if topic.partitions[number].leader is None:
             text = f"partition {number} has no leader: nobody can read it"
             raise Problem(503, "LEADER_NOT_AVAILABLE", text)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from kbroker.client.admin.configs import BROKER, describe_configs
 from kbroker.client.admin.partitions import (
     Reassignment,
     elect_leaders,
+    in_requests,
     list_reassignments,
     log_dirs,
 )
@@ -18,6 +18,7 @@ from kbroker.client.admin.throttles import (
     RATES,
     alter_brokers,
     release_topics,
+    throttled_brokers,
     throttled_topics,
 )
 from kbroker.client.admin.topics import describe_topics, list_topics
@@ -36,14 +37,12 @@ from kbroker.console.operation import (
     page_of,
     paging,
 )
-from kbroker.console.problems import BadRequest, Problem
+from kbroker.console.problems import BadRequest, Problem, check_partition
 from kbroker.errors import ErrorCode
 
 TOPIC = Parameter(
     "topic", TEXT, "Its name.", required=True, length_min=1, length_max=249, names="topic"
 )
-# BOUND: partitions in one request.
-_AT_ONCE = 500
 PARTITION = Parameter("partition", INTEGER, "Its number.", required=True, high=(1 << 31) - 1)
 
 
@@ -96,10 +95,8 @@ def _begin(asked: Asked) -> dict[str, Any]:
     values = asked.values
     topic, number, replicas = values["topic"], values["partition"], values["replicas"]
     (state,) = describe_topics(asked.cluster, [topic])
-    now = next((row.replicas for row in state.partitions if row.partition == number), None)
-    if now is None:
-        last = len(state.partitions) - 1
-        raise BadRequest(f"the topic has no partition {number}, but 0 to {last}")
+    now = {row.partition: row.replicas for row in state.partitions}
+    check_partition(number, now)
     if not replicas or len(set(replicas)) < len(replicas):
         raise BadRequest("replicas: name each broker once, the preferred leader first")
     nodes = asked.cluster.nodes()
@@ -112,7 +109,7 @@ def _begin(asked: Asked) -> dict[str, Any]:
     return {
         "topic": topic,
         "partition": number,
-        "from": now,
+        "from": now[number],
         "to": replicas,
         "dry_run": values["dry_run"],
     }
@@ -139,8 +136,8 @@ def _cancel(asked: Asked) -> dict[str, Any]:
     if topic is not None and not keys:
         what = f"topic {topic[:249]}" if number is None else f"{topic[:249]}-{number}"
         raise Problem(404, "NO_REASSIGNMENT_IN_PROGRESS", f"nothing of {what} is being moved")
-    for at in range(0, len(keys), _AT_ONCE):
-        errors = alter_reassignments(asked.cluster, dict.fromkeys(keys[at : at + _AT_ONCE]))
+    for some in in_requests(keys):
+        errors = alter_reassignments(asked.cluster, dict.fromkeys(some))
         for error in errors.values():
             # It has ended by itself in between.
             if error is not None and error.code != ErrorCode.NO_REASSIGNMENT_IN_PROGRESS:
@@ -158,20 +155,13 @@ def _finish(asked: Asked) -> dict[str, Any]:
     release_topics(cluster, released)
     brokers: list[int] = []
     if not moving:
-        brokers = [node for node in cluster.nodes() if _is_throttled(cluster, node)]
+        brokers = throttled_brokers(cluster)
         alter_brokers(cluster, brokers, dict.fromkeys(RATES))
     elected = 0
     if asked.values["elect"]:
         errors = elect_leaders(cluster, None)
         elected = sum(error is None for error in errors.values())
     return {"moving": len(moving), "topics": released, "brokers": brokers, "elected": elected}
-
-
-def _is_throttled(cluster: Cluster, node: int) -> bool:
-    rows = describe_configs(cluster, BROKER, [str(node)], RATES)[str(node)]
-    return isinstance(rows, list) and any(
-        row.source == "DYNAMIC_BROKER_CONFIG" and row.value is not None for row in rows
-    )
 
 
 _ALTER = "ALTER on the cluster"

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from kbroker.client.admin.cluster import ClusterState, describe_cluster
 from kbroker.client.admin.configs import TOPIC, describe_configs
-from kbroker.client.admin.partitions import list_reassignments, log_dirs
+from kbroker.client.admin.partitions import in_requests, list_reassignments, log_dirs
 from kbroker.client.admin.reassignments import alter_reassignments
 from kbroker.client.admin.throttles import (
     RATES,
@@ -45,8 +45,6 @@ from kbroker.console.replica_plan import Layout, Move, PlacedPartition, PlanRefu
 from kbroker.wording import counted
 
 _MIN_IN_SYNC = "min.insync.replicas"
-# BOUND: partitions in one request.
-_AT_ONCE = 500
 _INTERNAL = "__"
 
 
@@ -283,8 +281,8 @@ def _brokers(scene: _Scene, moves: Iterable[Move]) -> list[dict[str, Any]]:
 def _min_in_sync(cluster: Cluster, topics: list[str]) -> dict[str, int]:
     """Of topics whose settings this user may read."""
     found = {}
-    for at in range(0, len(topics), _AT_ONCE):
-        described = describe_configs(cluster, TOPIC, topics[at : at + _AT_ONCE], [_MIN_IN_SYNC])
+    for some in in_requests(topics):
+        described = describe_configs(cluster, TOPIC, some, [_MIN_IN_SYNC])
         for name, rows in described.items():
             for row in rows if isinstance(rows, list) else ():
                 if row.name == _MIN_IN_SYNC and row.value is not None:
@@ -300,13 +298,14 @@ def _begin(cluster: Cluster, scene: _Scene, moves: list[Move], throttle: int | N
         throttled = moves_of({}, {move.key: move.after for move in moves if move.added}, current)
         throttle_topics(cluster, throttled)
         alter_brokers(cluster, nodes_of(throttled), dict.fromkeys(RATES, str(throttle)))
-    keys, begun = list(wanted), 0
-    for at in range(0, len(keys), _AT_ONCE):
-        some = {key: wanted[key] for key in keys[at : at + _AT_ONCE]}
+    begun = 0
+    for keys in in_requests(list(wanted)):
+        some = {key: wanted[key] for key in keys}
         errors = [row for row in alter_reassignments(cluster, some).values() if row is not None]
         begun += len(some) - len(errors)
         if errors:
-            raise Problem(409, errors[0].name, f"begun {begun} of {len(keys)} moves: {errors[0]}")
+            text = f"begun {begun} of {len(wanted)} moves: {errors[0]}"
+            raise Problem(409, errors[0].name, text)
 
 
 # -- the table

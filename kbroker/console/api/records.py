@@ -20,7 +20,7 @@ from kbroker.console.operation import (
     Operation,
     Parameter,
 )
-from kbroker.console.problems import BadRequest
+from kbroker.console.problems import BadRequest, check_partition
 
 _WHICH = ("before_offset", "before_time", "keep")
 
@@ -30,8 +30,7 @@ def existing_partitions(cluster: Cluster, topic: str, numbers: list[int] | None)
     (state,) = describe_topics(cluster, [topic])
     there = [row.partition for row in state.partitions]
     for number in numbers or ():
-        if number not in there:
-            raise BadRequest(f"topic {topic} has no partition {number}, but 0 to {len(there) - 1}")
+        check_partition(number, there, f"topic {topic}")
     return there if numbers is None else list(dict.fromkeys(numbers))
 
 

@@ -29,7 +29,7 @@ from kbroker.console.operation import (
     page_of,
     paging,
 )
-from kbroker.console.problems import BadRequest, NotThere
+from kbroker.console.problems import NotThere, check_partition
 
 _OPEN = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 ID = Parameter(
@@ -118,9 +118,7 @@ def _abort(asked: Asked) -> dict[str, Any]:
 def _open_at(asked: Asked, key: TopicPartition, offset: int) -> ActiveProducer:
     """Raises NotThere, BadRequest."""
     (topic,) = describe_topics(asked.cluster, [key[0]])
-    if key[1] not in {row.partition for row in topic.partitions}:
-        last = len(topic.partitions) - 1
-        raise BadRequest(f"the topic has no partition {key[1]}, but 0 to {last}")
+    check_partition(key[1], {row.partition for row in topic.partitions})
     producers = describe_producers(asked.cluster, [key])[key]
     found = next((row for row in producers if row.open_from == offset), None)
     if found is None:

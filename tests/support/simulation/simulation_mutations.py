@@ -414,7 +414,11 @@ WHOLE_BATCHES = [
                 "self._cluster.forget_topic(batch.topic)",
                 "pass",
             ),
-            Edit(BATCHES + "driven_sender:SharedMetadata._begin", "self._ask(names)", "None"),
+            Edit(
+                BATCHES + "driven_sender:SharedMetadata._begin",
+                "self._refresh(names)",
+                "self._ended(names, None, None)",
+            ),
         ],
         "without an acknowledgement",
     ),
