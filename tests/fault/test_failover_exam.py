@@ -5,6 +5,8 @@ nothing that was acknowledged or committed is lost or doubled. Brokers 0 and 1 l
 broker 2 only follows. KBROKER_FAULT_SCALE: half as many kills of each kind; or
 
     PYTHONPATH=tests python tests/fault/test_failover_exam.py 10 --clients confluent,own,java
+
+With ``--brokers`` they are those of Apache Kafka, of that release, with its default sessions.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from confluent_kafka import Consumer, ElectionType, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from fault.failover_clients import CLIENTS, COMMITTED, IN_TRANSACTIONS, PARTITIONS, TOPIC
 from fault.failover_load import FailoverLoad, doubled
+from support.brokers.kafka_clusters import RELEASES, KafkaCluster
 from support.drivers.java import java_missing
 from support.running.pace import hold
 
@@ -30,8 +33,11 @@ pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(0)]
 
 FOLLOWER, LEADERS = 2, (0, 1)
 KINDS = ("follower", "leader", "controller", "leading controller", "two in turn")
-# How long after a kill its pauses are looked for, and how long its victims stay away.
-AWAY_S = 8.0
+KBROKER = "kbroker"
+SESSION_MS = 18_000  # the default of a broker that may have Kafka's beside it
+# How long after a kill its pauses are looked for, and how long its victims stay away: longer than
+# a session where only its end tells others.
+AWAY_S = {KBROKER: 8.0, "2.7.2": 30.0, "3.9.1": 20.0}
 # How long after the first of two the second one is killed, and until they return.
 NEXT_S, BOTH_AWAY_S = 2.0, 1.0
 # The conditions, in seconds.
@@ -45,8 +51,10 @@ CONDITIONS = {
     "back in sync": 2.0,
 }
 
+AnyCluster = Cluster | KafkaCluster
 
-def create(cluster: Cluster) -> None:
+
+def create(cluster: AnyCluster) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     config = {"min.insync.replicas": "2"}
     names = {TOPIC: PARTITIONS, COMMITTED: 1, IN_TRANSACTIONS: PARTITIONS}
@@ -66,7 +74,7 @@ def create(cluster: Cluster) -> None:
         cluster.wait_in_sync(name)
 
 
-def prefer(cluster: Cluster) -> None:
+def prefer(cluster: AnyCluster) -> None:
     """Have every broker lead its part again, also one that was killed before."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     admin.elect_leaders(ElectionType.PREFERRED).result(30)
@@ -100,7 +108,7 @@ def next_kind(left: dict[str, int], controller: int) -> str:
 
 
 def kill(
-    kind: str, cluster: Cluster, load: FailoverLoad, chance: random.Random
+    kind: str, cluster: AnyCluster, load: FailoverLoad, chance: random.Random, away_s: float
 ) -> dict[str, float]:
     """One kill and the return of its victims: the longest pauses, by the conditions' names."""
     found = possible(cluster.controller)[kind]
@@ -113,7 +121,7 @@ def kill(
         cluster.kill_at_once(victims[1])
         hold(BOTH_AWAY_S)
     else:
-        hold(AWAY_S)
+        hold(away_s)
     until = started = time.monotonic()
     for number in victims:
         cluster.brokers[number].start()
@@ -134,7 +142,7 @@ def kill(
     return pauses
 
 
-def read(cluster: Cluster, topic: str) -> list[bytes]:
+def read(cluster: AnyCluster, topic: str) -> list[bytes]:
     """All committed values of a topic."""
     consumer = Consumer(
         {"bootstrap.servers": cluster.bootstrap, "group.id": "all", "enable.auto.commit": False,
@@ -172,10 +180,11 @@ def table(pauses: dict[str, list[dict[str, float]]]) -> str:
 
 
 def harm(
-    cluster: Cluster,
+    cluster: AnyCluster,
     load: FailoverLoad,
     kills: int,
     chance: random.Random,
+    away_s: float,
     pauses: dict[str, list[dict[str, float]]],
 ) -> None:
     """Kill, and note the pauses by kind."""
@@ -190,21 +199,28 @@ def harm(
         hold(1.0)
         kind = next_kind(left, cluster.controller)
         busy = os.getloadavg()[0]
-        pauses[kind].append(kill(kind, cluster, load, chance))
+        pauses[kind].append(kill(kind, cluster, load, chance, away_s))
         left[kind] -= 1
         shown = {name: round(pause, 2) for name, pause in sorted(pauses[kind][-1].items())}
         print(f"{kind}, at load {busy:.0f}:", shown, flush=True)
 
 
-def examine(kills: int, seed: int, clients: Sequence[str]) -> None:
-    """kills: of each kind."""
+def three(brokers: str) -> AnyCluster:
+    """Three brokers, with the sessions that they have by default beside others of their kind."""
+    if brokers != KBROKER:
+        return KafkaCluster(brokers)
+    settings: dict[str, Any] = {"zookeeper.session.timeout.ms": SESSION_MS}
+    return Cluster(3, settings)
+
+
+def examine(kills: int, seed: int, clients: Sequence[str], brokers: str = KBROKER) -> None:
+    """kills: of each kind. brokers: ``KBROKER``, or a release of Apache Kafka."""
     pauses: dict[str, list[dict[str, float]]] = {kind: [] for kind in KINDS}
-    settings: dict[str, Any] = {"zookeeper.session.timeout.ms": 18_000}
-    with Cluster(3, settings) as cluster:
+    with three(brokers) as cluster:
         create(cluster)
         load = FailoverLoad(cluster.bootstrap, clients, cluster.directory)
         try:
-            harm(cluster, load, kills, random.Random(seed), pauses)
+            harm(cluster, load, kills, random.Random(seed), AWAY_S[brokers], pauses)
         finally:
             load.stop()
         print(table(pauses), flush=True)
@@ -230,5 +246,6 @@ if __name__ == "__main__":
     parser.add_argument("kills", type=int, help="of each kind")
     parser.add_argument("--clients", default=",".join(CLIENTS))
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--brokers", choices=[KBROKER, *RELEASES], default=KBROKER)
     options = parser.parse_args()
-    examine(options.kills, options.seed, options.clients.split(","))
+    examine(options.kills, options.seed, options.clients.split(","), options.brokers)
