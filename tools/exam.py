@@ -84,6 +84,11 @@ EXAMS = {
         ["-s", FAULT + "test_failover_exam.py"],
         (1, 25, 50),
     ),
+    "upgrade": Exam(
+        "three brokers under load, from the build of an earlier revision to this one and back",
+        [FAULT + "test_upgrade_exam.py"],
+        (1, 3, 10),
+    ),
     "namespaces": Exam(
         "three brokers and ZooKeeper in network namespaces: packets are dropped, one way and both",
         [FAULT + "test_cluster_namespaces.py"],

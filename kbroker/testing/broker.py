@@ -79,7 +79,7 @@ class Broker(RunningInBlock):
         directory: for data and log, kept; without one a temporary directory that ``close`` removes.
         start_timeout: seconds until the broker must respond. command: runs instead of
         ``kbroker-supervisor``, which is otherwise forked from a process that has imported it
-        already (``kbroker.testing.template``)."""
+        already (``kbroker.testing.template``); may be changed between a stop and a start."""
         self.config: dict[str, str] = dict(DEFAULTS)
         for name, value in (config or {}).items():
             self.config[name] = _text(value)
@@ -99,7 +99,7 @@ class Broker(RunningInBlock):
         self.config.setdefault("runtime.dir", self._runtime_dir)
         self.log_path = self.directory / "broker.log"
         self._start_timeout = start_timeout
-        self._command = command
+        self.command = command
         self._process: subprocess.Popen[bytes] | template.ForkedProcess | None = None
         self._status: dict[str, Any] = {}
         self._held_port: HeldPort | None = None
@@ -130,11 +130,11 @@ class Broker(RunningInBlock):
     def _run(
         self, arguments: list[str], environment: dict[str, str], log_file: IO[bytes]
     ) -> subprocess.Popen[bytes] | template.ForkedProcess:
-        if self._command is None:
+        if self.command is None:
             with suppress(template.NoTemplate):
                 return template.fork(arguments, environment, log_file.fileno())
         return subprocess.Popen(
-            [*(self._command or COMMAND), *arguments],
+            [*(self.command or COMMAND), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=log_file,
             stderr=log_file,

@@ -42,7 +42,7 @@ class KafkaCluster:
         for broker in self.brokers:
             broker.config |= _REPLICATED
         with ThreadPoolExecutor(BROKERS) as pool:
-            list(pool.map(Kafka.start, self.brokers))
+            list(pool.map(lambda broker: broker.start(), self.brokers))
         self.wait_ready()
 
     def __enter__(self) -> Self:
