@@ -89,6 +89,11 @@ EXAMS = {
         [FAULT + "test_upgrade_exam.py"],
         (1, 3, 10),
     ),
+    "stalls": Exam(
+        "three brokers, of which one stands still at a time: nobody takes it for dead",
+        ["-s", FAULT + "test_stalls_exam.py"],
+        (1, 25, 40),
+    ),
     "namespaces": Exam(
         "three brokers and ZooKeeper in network namespaces: packets are dropped, one way and both",
         [FAULT + "test_cluster_namespaces.py"],

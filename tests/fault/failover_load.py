@@ -57,7 +57,9 @@ class FailoverLoad:
         self.at_stop: list[Callable[[], None]] = []
         self._stopping = threading.Event()
         works = [work for name in clients for work in CLIENTS[name](self).works()]
-        self._threads = [threading.Thread(target=self._guarded, args=(work,)) for work in works]
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(work,), daemon=True) for work in works
+        ]
         for thread in self._threads:
             thread.start()
 

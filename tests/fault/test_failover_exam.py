@@ -14,9 +14,12 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import tempfile
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, ElectionType, KafkaError, TopicPartition
@@ -28,6 +31,7 @@ from support.drivers.java import java_missing
 from support.running.pace import hold
 
 from kbroker.testing import Cluster, wait_until
+from kbroker.testing.zookeeper import ZooKeeperServer
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(0)]
 
@@ -35,11 +39,20 @@ FOLLOWER, LEADERS = 2, (0, 1)
 KINDS = ("follower", "leader", "controller", "leading controller", "two in turn")
 KBROKER = "kbroker"
 SESSION_MS = 18_000  # the default of a broker that may have Kafka's beside it
-# How long after a kill its pauses are looked for, and how long its victims stay away: longer than
-# a session where only its end tells others.
-AWAY_S = {KBROKER: 8.0, "2.7.2": 30.0, "3.9.1": 20.0}
-# How long after the first of two the second one is killed, and until they return.
-NEXT_S, BOTH_AWAY_S = 2.0, 1.0
+LONG = {"maxSessionTimeout": "60000"}  # more than that of ZooKeepers that tests share
+NEXT_S = 2.0  # how long after the first of two the second one is killed
+
+
+class Away(NamedTuple):
+    """For how many seconds one victim stays away, and two: longer than a session where only its
+    end tells others, and where a broker does not start while its old one lasts.
+    """
+
+    one_s: float
+    two_s: float
+
+
+AWAY = {KBROKER: Away(8.0, 1.0), "2.7.2": Away(30.0, 30.0), "3.9.1": Away(20.0, 20.0)}
 # The conditions, in seconds.
 CONDITIONS = {
     "produce, led elsewhere": 1.0,
@@ -108,7 +121,7 @@ def next_kind(left: dict[str, int], controller: int) -> str:
 
 
 def kill(
-    kind: str, cluster: AnyCluster, load: FailoverLoad, chance: random.Random, away_s: float
+    kind: str, cluster: AnyCluster, load: FailoverLoad, chance: random.Random, away: Away
 ) -> dict[str, float]:
     """One kill and the return of its victims: the longest pauses, by the conditions' names."""
     found = possible(cluster.controller)[kind]
@@ -119,9 +132,9 @@ def kill(
     if kind == "two in turn":
         hold(NEXT_S)
         cluster.kill_at_once(victims[1])
-        hold(BOTH_AWAY_S)
+        hold(away.two_s)
     else:
-        hold(away_s)
+        hold(away.one_s)
     until = started = time.monotonic()
     for number in victims:
         cluster.brokers[number].start()
@@ -184,7 +197,7 @@ def harm(
     load: FailoverLoad,
     kills: int,
     chance: random.Random,
-    away_s: float,
+    away: Away,
     pauses: dict[str, list[dict[str, float]]],
 ) -> None:
     """Kill, and note the pauses by kind."""
@@ -199,18 +212,24 @@ def harm(
         hold(1.0)
         kind = next_kind(left, cluster.controller)
         busy = os.getloadavg()[0]
-        pauses[kind].append(kill(kind, cluster, load, chance, away_s))
+        pauses[kind].append(kill(kind, cluster, load, chance, away))
         left[kind] -= 1
         shown = {name: round(pause, 2) for name, pause in sorted(pauses[kind][-1].items())}
         print(f"{kind}, at load {busy:.0f}:", shown, flush=True)
 
 
-def three(brokers: str) -> AnyCluster:
+@contextmanager
+def three(brokers: str) -> Iterator[AnyCluster]:
     """Three brokers, with the sessions that they have by default beside others of their kind."""
-    if brokers != KBROKER:
-        return KafkaCluster(brokers)
-    settings: dict[str, Any] = {"zookeeper.session.timeout.ms": SESSION_MS}
-    return Cluster(3, settings)
+    with tempfile.TemporaryDirectory() as home, ZooKeeperServer(Path(home), LONG) as server:
+        place = f"{server.connect}/failover"
+        if brokers != KBROKER:
+            with KafkaCluster(brokers, place) as cluster:
+                yield cluster
+            return
+        settings: dict[str, Any] = {"zookeeper.session.timeout.ms": SESSION_MS}
+        with Cluster(3, settings, zookeeper_connect=place) as cluster:
+            yield cluster
 
 
 def examine(kills: int, seed: int, clients: Sequence[str], brokers: str = KBROKER) -> None:
@@ -220,7 +239,7 @@ def examine(kills: int, seed: int, clients: Sequence[str], brokers: str = KBROKE
         create(cluster)
         load = FailoverLoad(cluster.bootstrap, clients, cluster.directory)
         try:
-            harm(cluster, load, kills, random.Random(seed), AWAY_S[brokers], pauses)
+            harm(cluster, load, kills, random.Random(seed), AWAY[brokers], pauses)
         finally:
             load.stop()
         print(table(pauses), flush=True)

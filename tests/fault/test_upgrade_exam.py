@@ -129,10 +129,10 @@ def test_nothing_is_lost_from_build_to_build_and_back(
     end: Callable[[Broker], object],
     before: Command,
     tmp_path: Path,
-    history: History,
     seed: int,
     scale: int,
 ) -> None:
+    history = History()
     cluster = Cluster(3, REPLICATED, directory=tmp_path)
     for broker in cluster.brokers:
         broker.command = before

@@ -17,7 +17,7 @@ from support.brokers.kafka_servers import Kafka, Kafka27, Kafka39
 from support.clients.wire_client import WireClient
 
 from kbroker.protocol.messages.describe_quorum import DescribeQuorumRequest
-from kbroker.testing import wait_until, zookeeper
+from kbroker.testing import wait_until
 from kbroker.testing.metadata import PartitionState, are_in_sync, membership, partition_states
 from kbroker.uuids import new_uuid, uuid_text
 
@@ -31,14 +31,14 @@ _REPLICATED = {
 
 
 class KafkaCluster:
-    """release: a key of ``RELEASES``. Sessions and timeouts are Kafka's defaults. ``directory`` is
-    removed at the end.
+    """release: a key of ``RELEASES``. place: in ZooKeeper, if the release needs one. Sessions and
+    timeouts are Kafka's defaults. ``directory`` is removed at the end.
     """
 
-    def __init__(self, release: str) -> None:
+    def __init__(self, release: str, place: str) -> None:
         self._place = tempfile.TemporaryDirectory(prefix="kafka-cluster-")
         self.directory = Path(self._place.name)
-        self.brokers = RELEASES[release](self.directory)
+        self.brokers = RELEASES[release](self.directory, place)
         for broker in self.brokers:
             broker.config |= _REPLICATED
         with ThreadPoolExecutor(BROKERS) as pool:
@@ -119,12 +119,11 @@ class _Voter(Kafka39):
         self.run("kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", properties)
 
 
-def _with_zookeeper(directory: Path) -> list[Kafka]:
-    place = f"{zookeeper.shared().connect}/{directory.name}"
+def _with_zookeeper(directory: Path, place: str) -> list[Kafka]:
     return [Kafka27(directory / str(n), place, broker_id=str(n)) for n in range(BROKERS)]
 
 
-def _with_kraft(directory: Path) -> list[Kafka]:
+def _with_kraft(directory: Path, _: str) -> list[Kafka]:
     servers = [_Voter(directory / str(n), node_id=str(n)) for n in range(BROKERS)]
     voters = ",".join(server.config["controller.quorum.voters"] for server in servers)
     for server in servers:
@@ -132,7 +131,7 @@ def _with_kraft(directory: Path) -> list[Kafka]:
     return [*servers]
 
 
-RELEASES: dict[str, Callable[[Path], list[Kafka]]] = {
+RELEASES: dict[str, Callable[[Path, str], list[Kafka]]] = {
     "2.7.2": _with_zookeeper,
     "3.9.1": _with_kraft,
 }
