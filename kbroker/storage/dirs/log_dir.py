@@ -34,6 +34,7 @@ from kbroker.storage.formats import (
     RECOVERY_POINT_CHECKPOINT,
     STRAY_DIR_SUFFIX,
     SUSPECT_PARTITIONS,
+    SWAP_SUFFIX,
     aside_dir_name,
     base_offset_of,
     parse_future_dir,
@@ -95,6 +96,15 @@ def holds_segments(directory: str) -> bool:
         (base := base_offset_of(name)) is not None and name == segment_name(base, LOG_SUFFIX)
         for name in list_directory(directory)
     )
+
+
+def is_without_log(directory: str) -> bool:
+    """Whether a partition's directory has no log, also none that is being swapped in.
+
+    Raises OSError.
+    """
+    names = list_directory(directory)
+    return not any(name.endswith((LOG_SUFFIX, LOG_SUFFIX + SWAP_SUFFIX)) for name in names)
 
 
 class LogDir:

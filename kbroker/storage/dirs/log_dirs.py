@@ -13,7 +13,7 @@ import mmap
 from collections.abc import Collection, Iterator, Sequence
 
 from kbroker.storage.checkpoint import TopicPartition
-from kbroker.storage.dirs.log_dir import LogDir, scan_partitions
+from kbroker.storage.dirs.log_dir import LogDir, is_without_log, scan_partitions
 from kbroker.storage.dirs.ownership import DirOwner
 
 logger = logging.getLogger(__name__)
@@ -80,6 +80,16 @@ class LogDirs(Collection[LogDir]):
         return bool(holding) and all(
             log_dir.ownership.is_anothers(log_dir.partition_path(key), owner) for log_dir in holding
         )
+
+    def is_emptied(self, key: TopicPartition) -> bool:
+        """Whether all directories of the partition have lost their log files. One that cannot be
+        read has not: opening the log says what is wrong with it.
+        """
+        paths = [one.partition_path(key) for one in self._dirs if one.holds(key)]
+        try:
+            return bool(paths) and all(map(is_without_log, paths))
+        except OSError:
+            return False
 
     def failures(self) -> dict[str, str]:
         """The reason for each offline directory, by path."""

@@ -283,10 +283,16 @@ class LogManager:
             self._note_lost(lambda: set(keys) - self.dirs.held(keys))
 
     def note_replaced(self, owners: Mapping[TopicPartition, DirOwner]) -> None:
-        """As ``note_lost``: those of which there are only logs of earlier topics of that name."""
+        """As ``note_lost``: those of which there are only logs of earlier topics of that name, or
+        directories without a log.
+        """
         if owners and self.dirs.all_online:
             self._note_lost(
-                lambda: {key for key, owner in owners.items() if self.dirs.is_anothers(key, owner)}
+                lambda: {
+                    key
+                    for key, owner in owners.items()
+                    if self.dirs.is_anothers(key, owner) or self.dirs.is_emptied(key)
+                }
             )
 
     def _note_lost(self, find: Callable[[], Set[TopicPartition]]) -> None:

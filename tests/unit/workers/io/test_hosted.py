@@ -522,7 +522,31 @@ def test_replica_that_need_not_have_a_log_is_not_suspect(
     assert not boots.has_suspects(worker.store.dirs[0])
 
 
-def test_replica_with_a_log_is_not_suspect_although_it_is_empty(worker: Worker) -> None:
-    (Path(worker.store.dirs[0]) / "u-0").mkdir()
+LOG = f"{0:020}.log"
+
+
+@pytest.mark.parametrize("name", [LOG, f"{LOG}.swap"])
+def test_replica_with_a_log_is_not_suspect_although_it_is_empty(worker: Worker, name: str) -> None:
+    directory = Path(worker.store.dirs[0]) / "u-0"
+    directory.mkdir()
+    (directory / name).touch()
 
     assert lead_with_others(worker) == LEADER
+
+    assert not boots.has_suspects(worker.store.dirs[0])
+
+
+@pytest.mark.parametrize(
+    "left", [[], ["leader-epoch-checkpoint", f"{0:020}.index"], [LOG + ".deleted"]]
+)
+def test_replica_in_sync_whose_directory_has_lost_its_log_is_suspect(
+    worker: Worker, left: list[str]
+) -> None:
+    directory = Path(worker.store.dirs[0]) / "u-0"
+    directory.mkdir()
+    for name in left:
+        (directory / name).touch()
+
+    assert lead_with_others(worker) == REPAIRING
+
+    assert ("u", 0) in worker.store.manager.suspects
