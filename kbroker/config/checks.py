@@ -74,7 +74,8 @@ def _check_quorum(config: BrokerConfig) -> None:
     is_alone = len(voters) <= 1 and (own < 0 or voters in ([], [str(own)]))
     if not is_alone:
         refuse(VOTERS, f"this node alone ({max(own, 0)}@host:port)")
-    if len(config[SERVERS]) > 1:
+    servers = config[SERVERS]
+    if len(servers) > 1 or any(map(config.names_other_controller, servers)):
         refuse(SERVERS, "the address of this node alone")
 
 

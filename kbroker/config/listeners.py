@@ -17,6 +17,7 @@ _PORT_MAX = 65535
 _HOST_CHARS = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-%._:")
 _NAME_CHARS = _HOST_CHARS - frozenset("%:")
 _WILDCARDS = ("", "0.0.0.0", "::")
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class Listener(NamedTuple):
@@ -120,6 +121,27 @@ def advertised_listeners(values: Mapping[str, Any], bound: list[Listener]) -> li
     if len({listener.name for listener in advertised}) != len(advertised):
         raise ConfigError("advertised.listeners", text, "one address for each listener")
     return advertised
+
+
+def names_other_controller(values: Mapping[str, Any], server: str) -> bool:
+    """Whether the address of a KRaft controller, ``host:port``, cannot be that of this node, as far
+    as its listeners for controllers tell.
+    """
+    bound = _controller_addresses(values, "listeners")
+    told = _controller_addresses(values, "advertised.listeners") or bound
+    host, _, port = server.rpartition(":")
+    if not bound or any(number == 0 for _, number in bound):
+        return False
+    if port not in {str(number) for _, number in bound + told}:
+        return True
+    hosts = {name for name, _ in told}
+    return not hosts.intersection(_WILDCARDS + _LOOPBACK) and host not in (*hosts, *_LOOPBACK)
+
+
+def _controller_addresses(values: Mapping[str, Any], key: str) -> list[tuple[str, int]]:
+    controllers = {name.upper() for name in values["controller.listener.names"]}
+    endpoints = map(parse_endpoint, split_list(values[key] or ""))
+    return [(one[1], one[2]) for one in endpoints if one is not None and one[0] in controllers]
 
 
 def _parse_all(key: str, text: str, values: Mapping[str, Any]) -> list[Listener]:

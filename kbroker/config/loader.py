@@ -194,6 +194,10 @@ class BrokerConfig:
         """The advertised listeners; empty means the address that each client connected to."""
         return _listeners.advertised_listeners(self._values, self.listeners)
 
+    def names_other_controller(self, server: str) -> bool:
+        """Whether that address of a KRaft controller cannot be one of this node."""
+        return _listeners.names_other_controller(self._values, server)
+
     @property
     def inter_broker_listener(self) -> str:
         """The name of the listener for other brokers, of this broker and of all others."""

@@ -92,7 +92,7 @@ KRAFT = (
     Key("controller.quorum.bootstrap.servers", LIST, (), HIGH, status=UNUSED,
         doc=
             "Addresses for finding a KRaft quorum. Without zookeeper.connect, more than one is "
-            "refused."),
+            "refused, and one that is none of this node's listeners for controllers."),
     Key("controller.quorum.election.timeout.ms", INT, 1000, HIGH, status=UNUSED,
         doc="KRaft election timeout."),
     Key("controller.quorum.fetch.timeout.ms", INT, 2000, HIGH, status=UNUSED,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 
 import pytest
 
@@ -159,6 +160,7 @@ VOTERS = "1@localhost:9093"
         (f"quorum.voters={VOTERS}", "quorum.voters=2@other:9093", "this node alone (1@host:port)"),
         ("node.id=1", "node.id=2", "this node alone (2@host:port)"),
         (f"quorum.voters={VOTERS}", "quorum.bootstrap.servers=a:9093,b:9093", "b:9093 is not"),
+        (f"quorum.voters={VOTERS}", "quorum.bootstrap.servers=localhost:9193", "9193 is not"),
     ],
 )
 def test_node_of_a_kraft_cluster_is_refused(given, instead, named):
@@ -172,6 +174,34 @@ def test_node_of_a_kraft_cluster_is_refused(given, instead, named):
     assert named in str(caught.value)
     assert "needs zookeeper.connect" in str(caught.value)
     load_text(text, zookeeper_connect="h:2181")  # it is in that cluster
+
+
+@pytest.mark.parametrize(
+    ("bound", "told", "server", "is_refused"),
+    [
+        (":9093", "node2:9093", "node1:9093", True),
+        ("node2:9093", None, "node1:9093", True),
+        (":9093", "node2:9093", "node2:9093", False),
+        (":9093", "node2:19093", "node2:19093", False),
+        (":9093", "node2:9093", "localhost:9093", False),
+        (":9093", None, "node1:9093", False),  # its name is not known
+        ("127.0.0.1:9093", None, "node1:9093", False),
+        ("[::1]:9093", None, "node1:9093", False),
+        (":0", None, "localhost:9093", False),
+    ],
+)
+def test_controller_on_another_node_is_refused(bound, told, server, is_refused):
+    text = (
+        "process.roles=broker,controller\nnode.id=2\nlog.dirs=/d\n"
+        "controller.listener.names=CONTROLLER\n"
+        f"listeners=PLAINTEXT://:9092,CONTROLLER://{bound}\n"
+        f"controller.quorum.bootstrap.servers={server}\n"
+    )
+    if told is not None:
+        text += f"advertised.listeners=PLAINTEXT://node2:9092,CONTROLLER://{told}\n"
+
+    with pytest.raises(ConfigError, match=server) if is_refused else nullcontext():
+        load_text(text)
 
 
 @pytest.mark.parametrize(
