@@ -243,6 +243,14 @@ class LogDir:
         stray = rename_to_stray(path, key)
         logger.warning("%s belonged to another topic of the same name; it is now %s", path, stray)
 
+    def set_emptied_aside(self, key: TopicPartition) -> None:
+        """Rename a directory that has lost its log: a new one must not inherit its recovery point.
+
+        Raises OSError.
+        """
+        path = self.partition_path(key)
+        logger.warning("%s has no log file; it is now %s", path, rename_to_stray(path, key))
+
     def create(self, key: TopicPartition, owner: DirOwner) -> None:
         """Make an empty directory for a new partition. Raises OSError.
 

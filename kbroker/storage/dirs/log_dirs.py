@@ -91,6 +91,12 @@ class LogDirs(Collection[LogDir]):
         except OSError:
             return False
 
+    def set_emptied_aside(self, key: TopicPartition) -> None:
+        """Rename all directories of the partition. Raises OSError."""
+        for log_dir in self._dirs:
+            if log_dir.holds(key):
+                log_dir.set_emptied_aside(key)
+
     def failures(self) -> dict[str, str]:
         """The reason for each offline directory, by path."""
         return {found.path: str(found.error) for found in self._dirs if found.error is not None}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import mmap
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from kbroker._ext.log.log_append import LogAppender
@@ -284,23 +284,28 @@ class LogManager:
 
     def note_replaced(self, owners: Mapping[TopicPartition, DirOwner]) -> None:
         """As ``note_lost``: those of which there are only logs of earlier topics of that name, or
-        directories without a log.
+        directories without a log, which are set aside.
         """
-        if owners and self.dirs.all_online:
-            self._note_lost(
-                lambda: {
-                    key
-                    for key, owner in owners.items()
-                    if self.dirs.is_anothers(key, owner) or self.dirs.is_emptied(key)
-                }
-            )
+        if not owners or not self.dirs.all_online:
+            return
+        emptied = {key for key in owners if self.dirs.is_emptied(key)}
+        self._note_lost(
+            lambda: {key for key, owner in owners.items() if self.dirs.is_anothers(key, owner)},
+            emptied,
+        )
 
-    def _note_lost(self, find: Callable[[], Set[TopicPartition]]) -> None:
+    def _note_lost(
+        self,
+        find: Callable[[], set[TopicPartition]],
+        emptied: Collection[TopicPartition] = (),
+    ) -> None:
         log_dir = next(iter(self.dirs))
         try:
-            lost = find() - self.suspects.all
+            lost = find().union(emptied) - self.suspects.all
             if lost:
                 self.suspects.add_all(log_dir, lost)
+            for key in emptied:
+                self.dirs.set_emptied_aside(key)
         except OSError as error:
             logger.error("cannot note which replicas have lost their logs: %s", error)
             if blames_disk(error):

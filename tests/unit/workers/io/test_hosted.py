@@ -24,7 +24,10 @@ from kbroker.cluster.image import ClusterImage
 from kbroker.config.loader import BrokerConfig
 from kbroker.ipc.calls import StoppedReplica
 from kbroker.ipc.rpc import Pending, Rpc, run
+from kbroker.storage.checkpoint import OffsetCheckpoint
 from kbroker.storage.dirs import boots
+from kbroker.storage.formats import RECOVERY_POINT_CHECKPOINT
+from kbroker.types import Offset
 from kbroker.workers.io.hosted import HostedPartitions, Opening
 
 pytestmark = pytest.mark.unit
@@ -547,6 +550,12 @@ def test_replica_in_sync_whose_directory_has_lost_its_log_is_suspect(
     for name in left:
         (directory / name).touch()
 
+    OffsetCheckpoint(worker.store.dirs[0], RECOVERY_POINT_CHECKPOINT).merge({("u", 0): Offset(100)})
+    worker.restart()
+
     assert lead_with_others(worker) == REPAIRING
 
     assert ("u", 0) in worker.store.manager.suspects
+    (stray,) = directory.parent.glob("u-0.*-stray")
+    assert sorted(path.name for path in stray.iterdir()) == sorted(left)
+    assert (directory / LOG).exists()
