@@ -10,7 +10,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints, is_typeddict
 
 from kbroker.cli.arguments import (
     Action,
@@ -253,10 +253,11 @@ def _ask(row: Operation, values: Mapping[str, Any]) -> None:
 
 def _table(row: Operation, document: Mapping[str, Any]) -> str:
     """The rows of the first list in a document; one that has none, as names and values."""
-    for name, shape in row.answer.items() if isinstance(row.answer, Mapping) else ():
-        if isinstance(shape, list) and isinstance(shape[0], Mapping):
+    for name, kind in get_type_hints(row.answer).items():
+        of = get_args(kind)[:1]
+        if get_origin(kind) is list and is_typeddict(of[0]):
             rows = document[name]
-            columns = {key: _heading(key) for key in shape[0]}
+            columns = {key: _heading(key) for key in get_type_hints(of[0])}
             return (
                 table_text(columns, list(map(_flat, rows)))
                 if rows

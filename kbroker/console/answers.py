@@ -232,6 +232,22 @@ class Deleted(TypedDict):
     deleted: str
 
 
+class TrimmedPartition(TypedDict):
+    """deleted: how many offsets that are."""
+
+    partition: int
+    start: int
+    new_start: int
+    end: int
+    deleted: int
+
+
+class TrimmedTopic(TypedDict):
+    topic: str
+    dry_run: bool
+    partitions: list[TrimmedPartition]
+
+
 # -- messages
 
 
@@ -288,12 +304,14 @@ class PartitionRange(TypedDict):
 
 
 class Records(TypedDict):
-    """scanned: records that were looked at. complete: to the end. next: the offset to read on
+    """scanned: records that were looked at. not_decoded: those of them that name a schema, and were
+    searched by their bytes alone. complete: to the end. next: the offset to read on
     from, in the order of ``partitions``.
     """
 
     records: list[Record]
     scanned: int
+    not_decoded: int
     complete: bool
     next: list[int]
     partitions: list[PartitionRange]
@@ -406,10 +424,92 @@ class ResetOffsets(TypedDict):
     partitions: list[ResetOffset]
 
 
+class DeletedOffset(TopicPartitionName):
+    offset: int
+
+
+class DeletedOffsets(TypedDict):
+    group: str
+    dry_run: bool
+    partitions: list[DeletedOffset]
+
+
 # -- transactions
 
 
+class TransactionRow(TypedDict):
+    coordinator: int
+    transactional_id: str
+    producer_id: int
+    state: str
+
+
+class Transactions(TypedDict):
+    """open: how many of them are. sees_all: as of topics."""
+
+    open: int
+    transactions: list[TransactionRow]
+    sees_all: bool | None
+    total: int
+    next_cursor: str | None
+
+
+class TransactionDescription(TransactionRow):
+    producer_epoch: int
+    timeout_ms: int
+    started_ms: int | None
+    open_seconds: float | None
+    partitions: list[TopicPartitionName]
+
+
+class Terminated(TypedDict):
+    terminated: str
+
+
+class OpenInPartition(TopicPartitionName):
+    """offset: where the transaction begins."""
+
+    offset: int
+    producer_id: int
+    producer_epoch: int
+    last_timestamp: int
+
+
+class HangingTransactions(TypedDict):
+    transactions: list[OpenInPartition]
+
+
+class AbortedInPartition(TopicPartitionName):
+    offset: int
+    producer_id: int
+
+
 # -- quotas, access
+
+
+class QuotaEntity(TypedDict):
+    """type: user, client-id or ip. name: None is whoever has no quota of that type."""
+
+    type: str
+    name: str | None
+
+
+class QuotaRow(TypedDict):
+    entity: list[QuotaEntity]
+    quotas: dict[str, float]
+
+
+class Quotas(TypedDict):
+    quotas: list[QuotaRow]
+    total: int
+    next_cursor: str | None
+
+
+class ChangedQuotas(TypedDict):
+    """quotas: None of what is unset."""
+
+    quotas: dict[str, float | None]
+    dry_run: bool
 
 
 class AclRow(TypedDict):

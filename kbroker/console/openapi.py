@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from kbroker import __version__
@@ -20,9 +20,9 @@ from kbroker.console.operation import (
     TIME,
     Operation,
     Parameter,
-    Shape,
 )
 from kbroker.console.problems import MEDIA_TYPE
+from kbroker.exposition.http import REQUEST_BYTES_MAX
 
 _STATUSES = {
     "400": "Something in the request is not allowed; the message says what is",
@@ -30,6 +30,7 @@ _STATUSES = {
     "403": "Not allowed to this user",
     "404": "There is no such topic, group, ...",
     "409": "Not as things are now: it exists already, has members, ...",
+    "431": f"The head of the request has more than {REQUEST_BYTES_MAX} bytes",
     "503": "The broker does not answer",
 }
 _STATUSES_OF_BODIES = {
@@ -107,7 +108,7 @@ def _operation(each: Operation, schemas: Schemas) -> dict[str, Any]:
         "responses": {
             "200": {
                 "description": "Done",
-                "content": {"application/json": {"schema": _answer(each, schemas)}},
+                "content": {"application/json": {"schema": schemas.of(each.answer)}},
             },
             **{
                 status: {"description": text, "content": problem}
@@ -123,37 +124,24 @@ def _operation(each: Operation, schemas: Schemas) -> dict[str, Any]:
     return found
 
 
-def _answer(each: Operation, schemas: Schemas) -> dict[str, Any]:
-    if isinstance(each.answer, Mapping):
-        return schema_of(each.answer)
-    return schemas.of(each.answer)
-
-
-def schema_of(shape: Shape) -> dict[str, Any]:
-    """The JSON Schema of a shape."""
-    if isinstance(shape, str):
-        kind = shape.removesuffix("?")
-        return {"type": kind if kind == shape else [kind, "null"]}
-    if isinstance(shape, list):
-        return {"type": "array", "items": schema_of(shape[0])}
-    if "*" in shape:
-        return {"type": "object", "additionalProperties": schema_of(shape["*"])}
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "required": list(shape),
-        "properties": {name: schema_of(each) for name, each in shape.items()},
-    }
-
-
 def _body(rows: Iterable[Parameter]) -> dict[str, Any]:
     listed = list(rows)
     return {
         "type": "object",
         "additionalProperties": False,
         "required": [row.name for row in listed if row.required],
-        "properties": {row.name: {"description": row.text, **_schema(row)} for row in listed},
+        "properties": {row.name: {"description": row.text, **_member(row)} for row in listed},
     }
+
+
+def _member(row: Parameter) -> dict[str, Any]:
+    """In a body, a null is as if it were left out."""
+    found = _schema(row)
+    if not row.required:
+        found["type"] = [found["type"], "null"]
+        if "enum" in found:
+            found["enum"] = [*found["enum"], None]
+    return found
 
 
 def _schema(row: Parameter) -> dict[str, Any]:

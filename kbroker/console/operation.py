@@ -35,10 +35,6 @@ CURSOR_CHARS_MAX = 100
 _WHOLE = re.compile("-?[0-9]{1,19}")
 
 
-# What an answer consists of, where no type says it: a kind of value, with "?" if it may be null; in
-# a list, any number of them; a mapping has members of these names, "*" stands for any name.
-Shape = str | list[Any] | Mapping[str, Any]
-PAGED: Mapping[str, Shape] = {"total": "integer", "next_cursor": "string?"}
 _IN_PATH = re.compile(r"{(\w+)}")
 
 
@@ -214,8 +210,8 @@ def _place_of(cursor: str, rows: Sequence[Row], name: Callable[[Row], str]) -> i
 @dataclass(frozen=True, slots=True)
 class Operation:
     """path: below ``/api/v1``, with the names of its parameters in braces. serve: returns what
-    becomes JSON; raises Problem, ClientError. answer: the typed dictionary that it is, or its
-    shape. needs: the right that a user must have, in words.
+    becomes JSON; raises Problem, ClientError. answer: the typed dictionary that it is. needs: the
+    right that a user must have, in words.
 
     verb: of the command, such as "quota list", empty if it has none. positional: the parameters
     that it takes without an option, in order. asks: what is said before it is done, with values in
@@ -226,7 +222,7 @@ class Operation:
     path: str
     summary: str
     serve: Callable[[Asked], Mapping[str, Any]]
-    answer: type[Any] | Mapping[str, Any]
+    answer: type[Any]
     query: Sequence[Parameter] = ()
     body: Sequence[Parameter] = ()
     needs: str = ""

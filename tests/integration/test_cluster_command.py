@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+from support.surfaces.answer_schemas import check_answer
 from support.surfaces.console_calls import call, got
-from support.surfaces.shapes import assert_fits
 
 from kbroker.cli import command
 from kbroker.client import KafkaProducer
 from kbroker.client.admin.configs import TOPIC, alter_configs, describe_configs
 from kbroker.client.admin.topics import NewTopic, create_topics, delete_topics, describe_topics
 from kbroker.client.connections.cluster import Cluster as Client
-from kbroker.console.api.rebalancing import OPERATIONS
+from kbroker.console.api import rebalancing
 from kbroker.testing import wait_until
 from kbroker.testing.cluster import Cluster
 
 pytestmark = pytest.mark.integration
 
 Run = Callable[..., tuple[int, str, str]]
-SHAPE = OPERATIONS[0].answer
-assert SHAPE is not None
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +86,7 @@ def test_drain_is_planned_throttled_waited_for_and_released(
 
     assert code == 0
     assert "add --execute" in err
-    assert_fits(SHAPE, plan)
+    check_answer("POST", "/cluster/drain", 200, plan)
     ours = [row for row in plan["moves"] if row["topic"] == topic]
     assert len(ours) == 4
     assert all(row["bytes"] > 90_000 and row["in_sync"] == 2 for row in ours)
@@ -206,6 +205,49 @@ def test_api_plans_the_same_and_refuses_by_a_problem(
     assert plan == json.loads(run("cluster", "drain", "1", "-o", "json")[1])
     assert (refused.status, refused.json["code"]) == (409, "NO_SUCH_PLAN")
     assert call(broker, "/cluster/drain", {"brokers": [9]}).status == 404
+
+
+def test_plan_is_not_begun_if_other_brokers_run_than_when_it_was_shown(
+    cluster: Cluster, topic: str
+) -> None:
+    broker = cluster.brokers[0]
+    words = {"topics": [topic], "dry_run": False}
+    before = replicas(cluster, topic)
+
+    for running, text in (
+        ([0, 1, 2, 7], "broker 7 left since the plan was shown: look at the plan again"),
+        ([0], "brokers 1, 2 came since the plan was shown"),
+    ):
+        refused = call(broker, "/cluster/spread", {**words, "running": running})
+        assert (refused.status, refused.json["code"]) == (409, "PLAN_CHANGED")
+        assert text in refused.message
+    assert replicas(cluster, topic) == before
+    assert got(broker, "/cluster/spread", {"topics": [topic]})["running"] == [0, 1, 2]
+
+
+def test_plan_whose_broker_leaves_before_it_begins_leaves_nothing(
+    run: Run, cluster: Cluster, client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alter = rebalancing.alter_reassignments
+
+    def late(*args: Any) -> Any:
+        cluster.kill(2)
+        wait_until(lambda: 2 not in client.nodes(), 60, "it is missed")
+        return alter(*args)
+
+    monkeypatch.setattr(rebalancing, "alter_reassignments", late)
+    before = replicas(cluster, topic)
+    try:
+        code, out, err = run("cluster", "spread", topic, "--throttle", "10MB", "--execute")
+    finally:
+        cluster.start()
+
+    assert (code, out) == (1, "")
+    assert "nothing was begun: broker 2 left meanwhile" in err
+    assert replicas(cluster, topic) == before
+    settings = describe_configs(client, TOPIC, [topic])[topic]
+    assert isinstance(settings, list)
+    assert not [row.name for row in settings if row.own], "no throttle is left"
 
 
 def test_dead_broker_is_drained(run: Run, cluster: Cluster, client: Client, topic: str) -> None:

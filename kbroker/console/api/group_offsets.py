@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kbroker.client.admin.groups import delete_offsets
 from kbroker.client.batches.offsets import committed
+from kbroker.console.answers import DeletedOffsets
 from kbroker.console.operation import (
     FLAG,
     INTEGERS,
@@ -17,7 +16,7 @@ from kbroker.console.operation import (
 from kbroker.console.problems import NotThere
 
 
-def _delete(asked: Asked) -> dict[str, Any]:
+def _delete(asked: Asked) -> DeletedOffsets:
     values = asked.values
     group, topic, numbers = values["group"], values["topic"], values["partitions"]
     rows = committed(asked.cluster, group, stable=False)
@@ -48,17 +47,13 @@ OPERATIONS = (
         "/group/offsets/delete",
         "Let a group have no offsets of a topic",
         _delete,
+        DeletedOffsets,
         body=(
             Parameter("group", TEXT, "Its id.", required=True, length_max=1000, names="group"),
             Parameter("topic", TEXT, "Its name.", required=True, length_max=249, names="topic"),
             Parameter("partitions", INTEGERS, "Only of these; all, if left out."),
             Parameter("dry_run", FLAG, "Only say what would be deleted.", True),
         ),
-        answer={
-            "group": "string",
-            "dry_run": "boolean",
-            "partitions": [{"topic": "string", "partition": "integer", "offset": "integer"}],
-        },
         needs="DELETE on the group, DESCRIBE on the group, READ on the topic",
         verb="group delete-offsets",
         positional=("group", "topic"),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kbroker.client.admin.quotas import CLIENT_ID, IP, USER, Entity, alter_quotas, describe_quotas
+from kbroker.console.answers import ChangedQuotas, QuotaRow, Quotas
 from kbroker.console.operation import (
     FLAG,
-    PAGED,
     SETTINGS,
     TEXT,
     TEXTS,
@@ -22,9 +20,9 @@ from kbroker.console.problems import BadRequest
 KINDS = {"user": USER, "client_id": CLIENT_ID, "ip": IP}
 
 
-def _list(asked: Asked) -> dict[str, Any]:
+def _list(asked: Asked) -> Quotas:
     values = asked.values
-    rows = [
+    rows: list[QuotaRow] = [
         {
             "entity": [{"type": kind, "name": name} for kind, name in entity],
             "quotas": quotas,
@@ -33,10 +31,10 @@ def _list(asked: Asked) -> dict[str, Any]:
         if any(values["search"] in (name or "") for _, name in entity)
     ]
     page, after = page_of(rows, values, lambda row: str(row["entity"]))
-    return {"total": len(rows), "quotas": page, "next_cursor": after}
+    return {"total": len(rows), "quotas": list(page), "next_cursor": after}
 
 
-def _alter(asked: Asked) -> dict[str, Any]:
+def _alter(asked: Asked) -> ChangedQuotas:
     values = asked.values
     changes = {name: _number(name, text) for name, text in values["quotas"].items()}
     alter_quotas(asked.cluster, _entity(asked), changes, validate_only=values["dry_run"])
@@ -75,16 +73,11 @@ OPERATIONS = (
         "/quotas",
         "Quotas of users, client ids and addresses",
         _list,
+        Quotas,
         query=(
             Parameter("search", TEXT, "Only those whose name contains this.", "", length_max=1000),
             *paging(),
         ),
-        answer={
-            "quotas": [
-                {"entity": [{"type": "string", "name": "string?"}], "quotas": {"*": "number"}}
-            ],
-            **PAGED,
-        },
         needs="DESCRIBE_CONFIGS on the cluster",
         verb="quota list",
     ),
@@ -93,6 +86,7 @@ OPERATIONS = (
         "/quotas",
         "Set quotas of a user, of a client id, of both together, or of an address",
         _alter,
+        ChangedQuotas,
         body=(
             Parameter("user", TEXT, "Its name.", length_max=1000),
             Parameter("client_id", TEXT, "Its client id.", length_max=1000),
@@ -112,7 +106,6 @@ OPERATIONS = (
             ),
             Parameter("dry_run", FLAG, "Only check whether it could be done.", False),
         ),
-        answer={"quotas": {"*": "number?"}, "dry_run": "boolean"},
         needs="ALTER_CONFIGS on the cluster",
         verb="quota set",
         positional=("quotas",),

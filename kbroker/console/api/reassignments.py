@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from kbroker.client.admin.partitions import (
     Reassignment,
@@ -25,11 +24,16 @@ from kbroker.client.admin.topics import describe_topics, list_topics
 from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import ClientError, RejectedError
+from kbroker.console.move_answers import (
+    BegunMove,
+    CancelledMoves,
+    FinishedMoves,
+    Reassignments,
+)
 from kbroker.console.operation import (
     FLAG,
     INTEGER,
     INTEGERS,
-    PAGED,
     TEXT,
     Asked,
     Operation,
@@ -46,7 +50,7 @@ TOPIC = Parameter(
 PARTITION = Parameter("partition", INTEGER, "Its number.", required=True, high=(1 << 31) - 1)
 
 
-def _list(asked: Asked) -> dict[str, Any]:
+def _list(asked: Asked) -> Reassignments:
     values = asked.values
     found = sorted(
         (key, row)
@@ -91,7 +95,7 @@ def _sizes(
     return found
 
 
-def _begin(asked: Asked) -> dict[str, Any]:
+def _begin(asked: Asked) -> BegunMove:
     values = asked.values
     topic, number, replicas = values["topic"], values["partition"], values["replicas"]
     (state,) = describe_topics(asked.cluster, [topic])
@@ -121,7 +125,7 @@ def _alter(cluster: Cluster, key: TopicPartition, replicas: list[int]) -> None:
         raise error
 
 
-def _cancel(asked: Asked) -> dict[str, Any]:
+def _cancel(asked: Asked) -> CancelledMoves:
     values = asked.values
     topic, number = values["topic"], values["partition"]
     if values["all"] == (topic is not None):
@@ -145,7 +149,7 @@ def _cancel(asked: Asked) -> dict[str, Any]:
     return {"cancelled": [{"topic": topic, "partition": number} for topic, number in keys]}
 
 
-def _finish(asked: Asked) -> dict[str, Any]:
+def _finish(asked: Asked) -> FinishedMoves:
     """What is still moving keeps its throttle."""
     cluster = asked.cluster
     moving = list_reassignments(cluster)
@@ -165,29 +169,17 @@ def _finish(asked: Asked) -> dict[str, Any]:
 
 
 _ALTER = "ALTER on the cluster"
-_PARTITION = {"topic": "string", "partition": "integer"}
 
 LIST = Operation(
     "GET",
     "/reassignments",
     "Partitions that move to other brokers",
     _list,
+    Reassignments,
     query=(
         Parameter("search", TEXT, "Only topics whose name contains this.", "", length_max=249),
         *paging(100, 200),
     ),
-    answer={
-        "reassignments": [
-            {
-                **_PARTITION,
-                "replicas": ["integer"],
-                "adding": ["integer"],
-                "removing": ["integer"],
-                "bytes": {"*": "integer?"},
-            }
-        ],
-        **PAGED,
-    },
     needs="DESCRIBE on the cluster",
     verb="reassignment list",
 )
@@ -197,6 +189,7 @@ FINISH = Operation(
     "/reassignments/finish",
     "Remove the throttles of what has moved, and let preferred replicas lead",
     _finish,
+    FinishedMoves,
     body=(
         Parameter(
             "elect",
@@ -205,12 +198,6 @@ FINISH = Operation(
             False,
         ),
     ),
-    answer={
-        "moving": "integer",
-        "topics": ["string"],
-        "brokers": ["integer"],
-        "elected": "integer",
-    },
     needs="ALTER and ALTER_CONFIGS on the cluster, ALTER_CONFIGS on the topics",
     verb="reassignment finish",
 )
@@ -222,6 +209,7 @@ OPERATIONS = (
         "/reassignments",
         "Move a partition to other brokers",
         _begin,
+        BegunMove,
         body=(
             TOPIC,
             PARTITION,
@@ -234,7 +222,6 @@ OPERATIONS = (
             ),
             Parameter("dry_run", FLAG, "Only check, and say what would move.", True),
         ),
-        answer={**_PARTITION, "from": ["integer"], "to": ["integer"], "dry_run": "boolean"},
         needs=_ALTER,
         verb="reassignment begin",
         positional=("topic", "partition", "replicas"),
@@ -244,12 +231,12 @@ OPERATIONS = (
         "/reassignments/cancel",
         "Cancel moves: of a partition, of a topic, or all; partitions stay where they were",
         _cancel,
+        CancelledMoves,
         body=(
             replace(TOPIC, required=False),
             replace(PARTITION, text="Only this one of the topic.", required=False),
             Parameter("all", FLAG, "All that move.", False),
         ),
-        answer={"cancelled": [_PARTITION]},
         needs=_ALTER,
         verb="reassignment cancel",
         positional=("topic", "partition"),

@@ -8,9 +8,9 @@ is. Needs what Kafka has from 2.4 (KIP-455).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kbroker.client.admin.cluster import ClusterState, describe_cluster
 from kbroker.client.admin.configs import TOPIC, describe_configs
@@ -18,9 +18,11 @@ from kbroker.client.admin.partitions import in_requests, list_reassignments, log
 from kbroker.client.admin.reassignments import alter_reassignments
 from kbroker.client.admin.throttles import (
     RATES,
+    Moves,
     alter_brokers,
     moves_of,
     nodes_of,
+    release_topics,
     throttle_topics,
 )
 from kbroker.client.admin.topics import PartitionState
@@ -28,6 +30,7 @@ from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import ClientError
 from kbroker.console import replica_plan
+from kbroker.console.move_answers import Plan, PlannedBroker, PlannedMove
 from kbroker.console.operation import (
     BYTES,
     FLAG,
@@ -38,7 +41,6 @@ from kbroker.console.operation import (
     Asked,
     Operation,
     Parameter,
-    Shape,
 )
 from kbroker.console.problems import BadRequest, NotThere, Problem
 from kbroker.console.replica_plan import Layout, Move, PlacedPartition, PlanRefused
@@ -99,7 +101,7 @@ def _sizes(cluster: Cluster) -> dict[TopicPartition, int]:
 # -- intents
 
 
-def _drain(asked: Asked) -> dict[str, Any]:
+def _drain(asked: Asked) -> Plan:
     away, rack = set(asked.values["brokers"] or ()), asked.values["rack"]
     if not away and rack is None:
         raise BadRequest("which brokers? Name some, or a rack")
@@ -114,23 +116,23 @@ def _drain(asked: Asked) -> dict[str, Any]:
             there = f"there are {', '.join(known)}" if known else "no broker has one"
             raise NotThere(f"no rack {rack!r}: {there}")
         away |= of_rack
-    what = f"drain {'brokers' if len(away) > 1 else 'broker'} {', '.join(map(str, sorted(away)))}"
+    what = f"drain {_brokers_text(away)}"
     return _planned(asked, what, scene, lambda: replica_plan.drain(scene.layout, away))
 
 
-def _spread(asked: Asked) -> dict[str, Any]:
+def _spread(asked: Asked) -> Plan:
     scene = _scene(asked.cluster)
     topics = _topics(scene, asked.values["topics"])
     nodes = asked.values["brokers"]
     for node in nodes or ():
         _check_broker(node, scene.layout.racks)
-    over = "all brokers" if nodes is None else f"brokers {', '.join(map(str, sorted(set(nodes))))}"
+    over = "all brokers" if nodes is None else _brokers_text(set(nodes))
     what = f"spread {_named(topics)} over {over}"
     chosen = None if nodes is None else set(nodes)
     return _planned(asked, what, scene, lambda: replica_plan.spread(scene.layout, topics, chosen))
 
 
-def _replicate(asked: Asked) -> dict[str, Any]:
+def _replicate(asked: Asked) -> Plan:
     scene = _scene(asked.cluster)
     topics = _topics(scene, asked.values["topics"])
     factor = asked.values["factor"]
@@ -147,7 +149,7 @@ def _replicate(asked: Asked) -> dict[str, Any]:
     )
 
 
-def _balance(asked: Asked) -> dict[str, Any]:
+def _balance(asked: Asked) -> Plan:
     scene = _scene(asked.cluster)
     return _planned(asked, "balance", scene, lambda: replica_plan.balance(scene.layout))
 
@@ -180,10 +182,9 @@ def _named(topics: list[str]) -> str:
 # -- plans
 
 
-def _planned(
-    asked: Asked, what: str, scene: _Scene, plan: Callable[[], list[Move]]
-) -> dict[str, Any]:
+def _planned(asked: Asked, what: str, scene: _Scene, plan: Callable[[], list[Move]]) -> Plan:
     """The document of a plan, which has been begun unless it is a dry run."""
+    _check_running(asked.values["running"], scene.layout.racks)
     try:
         moves = plan()
     except PlanRefused as error:
@@ -199,15 +200,6 @@ def _planned(
             )
     throttle, dry_run = asked.values["throttle"], asked.values["dry_run"]
     least = _min_in_sync(asked.cluster, sorted({move.key[0] for move in moves}))
-    document = {"intent": what, "dry_run": dry_run} | _document(scene, moves, throttle, least)
-    if not dry_run and moves:
-        _begin(asked.cluster, scene, moves, throttle)
-    return document
-
-
-def _document(
-    scene: _Scene, moves: list[Move], throttle: int | None, least: Mapping[str, int]
-) -> dict[str, Any]:
     brokers = _brokers(scene, moves)
     known = all(move.key in scene.sizes for move in moves if move.added)
     seconds = None
@@ -215,18 +207,42 @@ def _document(
         # Each broker may send and receive so much at once: the busiest one decides.
         seconds = max((max(row["sends"], row["receives"]) for row in brokers), default=0) / throttle
     rows = [_row(scene, move, least) for move in moves]
+    if not dry_run and moves:
+        _begin(asked.cluster, moves, throttle)
     return {
+        "intent": what,
+        "dry_run": dry_run,
         "partitions": len(moves),
         "bytes": sum(move.size for move in moves) if known else None,
         "throttle": throttle,
         "seconds": seconds,
         "below_min_in_sync": sum(row["in_sync"] < (row["min_in_sync"] or 0) for row in rows),
+        "running": sorted(scene.layout.racks),
         "brokers": brokers,
         "moves": rows,
     }
 
 
-def _row(scene: _Scene, move: Move, least: Mapping[str, int]) -> dict[str, Any]:
+def _check_running(shown: list[int] | None, now: Collection[int]) -> None:
+    """shown: the brokers of the plan that somebody has seen. Raises Problem if others run now."""
+    if shown is None:
+        return
+    left, come = sorted(set(shown).difference(now)), sorted(set(now).difference(shown))
+    if left or come:
+        what = _left(left) if left else f"{_brokers_text(come)} came"
+        text = f"{what} since the plan was shown: look at the plan again"
+        raise Problem(409, "PLAN_CHANGED", text)
+
+
+def _left(nodes: list[int]) -> str:
+    return f"{_brokers_text(nodes)} left"
+
+
+def _brokers_text(nodes: Collection[int]) -> str:
+    return f"{'brokers' if len(nodes) > 1 else 'broker'} {', '.join(map(str, sorted(nodes)))}"
+
+
+def _row(scene: _Scene, move: Move, least: Mapping[str, int]) -> PlannedMove:
     """in_sync: the fewest replicas in sync until the end. The old ones are kept until all new ones
     are in sync, so it is those of now, or those of the end if that are fewer.
     """
@@ -242,7 +258,7 @@ def _row(scene: _Scene, move: Move, least: Mapping[str, int]) -> dict[str, Any]:
     }
 
 
-def _brokers(scene: _Scene, moves: Iterable[Move]) -> list[dict[str, Any]]:
+def _brokers(scene: _Scene, moves: Iterable[Move]) -> list[PlannedBroker]:
     """Of each broker: replicas, and partitions that it is the preferred leader of, now and then;
     bytes to send and to receive.
     """
@@ -290,9 +306,10 @@ def _min_in_sync(cluster: Cluster, topics: list[str]) -> dict[str, int]:
     return found
 
 
-def _begin(cluster: Cluster, scene: _Scene, moves: list[Move], throttle: int | None) -> None:
-    """Raises Problem for the first partition that is rejected; others may have begun."""
+def _begin(cluster: Cluster, moves: list[Move], throttle: int | None) -> None:
+    """Raises Problem if a partition is rejected; others may have begun."""
     wanted = {move.key: list(move.after) for move in moves}
+    throttled: Moves = {}
     if throttle is not None:
         current = {move.key: list(move.before) for move in moves}
         throttled = moves_of({}, {move.key: move.after for move in moves if move.added}, current)
@@ -304,45 +321,27 @@ def _begin(cluster: Cluster, scene: _Scene, moves: list[Move], throttle: int | N
         errors = [row for row in alter_reassignments(cluster, some).values() if row is not None]
         begun += len(some) - len(errors)
         if errors:
-            text = f"begun {begun} of {len(wanted)} moves: {errors[0]}"
-            raise Problem(409, errors[0].name, text)
+            added = {node for move in moves for node in move.added}
+            left = sorted(added.difference(cluster.nodes()))
+            why = f"{_left(left)} meanwhile" if left else str(errors[0])
+            raise Problem(409, errors[0].name, _not_begun(cluster, begun, wanted, throttled, why))
+
+
+def _not_begun(
+    cluster: Cluster, begun: int, wanted: Collection[TopicPartition], throttled: Moves, why: str
+) -> str:
+    """In words; nothing of a plan is left if none of it has begun."""
+    if begun:
+        undone = "kbroker reassignment cancel --all undoes them"
+        return f"begun {begun} of {counted(len(wanted), 'move')}: {why}; {undone}"
+    release_topics(cluster, throttled)
+    alter_brokers(cluster, nodes_of(throttled), dict.fromkeys(RATES))
+    return f"nothing was begun: {why}"
 
 
 # -- the table
 
 _NEEDS = "ALTER on the cluster, with a throttle ALTER_CONFIGS on it and on the topics"
-_ANSWER: dict[str, Shape] = {
-    "intent": "string",
-    "dry_run": "boolean",
-    "partitions": "integer",
-    "bytes": "integer?",
-    "throttle": "integer?",
-    "seconds": "number?",
-    "below_min_in_sync": "integer",
-    "brokers": [
-        {
-            "broker": "integer",
-            "rack": "string?",
-            "replicas": "integer",
-            "replicas_then": "integer",
-            "leads": "integer",
-            "leads_then": "integer",
-            "sends": "integer",
-            "receives": "integer",
-        }
-    ],
-    "moves": [
-        {
-            "topic": "string",
-            "partition": "integer",
-            "from": ["integer"],
-            "to": ["integer"],
-            "bytes": "integer?",
-            "in_sync": "integer",
-            "min_in_sync": "integer?",
-        }
-    ],
-}
 _HOW = (
     Parameter(
         "throttle",
@@ -351,6 +350,12 @@ _HOW = (
         low=1,
     ),
     Parameter("dry_run", FLAG, "Only show the plan.", True),
+    Parameter(
+        "running",
+        INTEGERS,
+        "Of the plan that was shown: nothing is begun if other brokers run now.",
+        names="broker",
+    ),
 )
 _TOPICS = Parameter(
     "topics",
@@ -365,7 +370,7 @@ _TOPICS = Parameter(
 def _intent(
     name: str,
     summary: str,
-    serve: Callable[[Asked], Any],
+    serve: Callable[[Asked], Plan],
     parameters: tuple[Parameter, ...] = (),
     positional: tuple[str, ...] = (),
 ) -> Operation:
@@ -374,8 +379,8 @@ def _intent(
         f"/cluster/{name}",
         summary,
         serve,
+        Plan,
         body=(*parameters, *_HOW),
-        answer=_ANSWER,
         needs=_NEEDS,
         verb=f"cluster {name}",
         positional=positional,

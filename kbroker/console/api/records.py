@@ -11,6 +11,7 @@ from kbroker.client.admin.topics import describe_topics
 from kbroker.client.batches.offsets import EARLIEST, LATEST, TopicPartition
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import ClientError
+from kbroker.console.answers import TrimmedTopic
 from kbroker.console.operation import (
     FLAG,
     INTEGER,
@@ -34,7 +35,7 @@ def existing_partitions(cluster: Cluster, topic: str, numbers: list[int] | None)
     return there if numbers is None else list(dict.fromkeys(numbers))
 
 
-def _trim(asked: Asked) -> dict[str, Any]:
+def _trim(asked: Asked) -> TrimmedTopic:
     values, cluster = asked.values, asked.cluster
     given = [name for name in _WHICH if values[name] is not None] + ["all"] * values["all"]
     if len(given) != 1:
@@ -43,14 +44,13 @@ def _trim(asked: Asked) -> dict[str, Any]:
     keys = [(topic, n) for n in existing_partitions(cluster, topic, values["partitions"])]
     starts, ends = offsets_at(cluster, keys, EARLIEST), offsets_at(cluster, keys, LATEST)
     wanted = _wanted(cluster, values, starts, ends)
-    results: Mapping[TopicPartition, int | ClientError] = wanted
+    new_starts = dict(wanted)
     if not values["dry_run"]:
-        results = delete_records(
-            cluster, {key: at for key, at in wanted.items() if at > starts[key]}
-        )
-        for result in results.values():
+        moved = {key: at for key, at in wanted.items() if at > starts[key]}
+        for key, result in delete_records(cluster, moved).items():
             if isinstance(result, ClientError):
                 raise result
+            new_starts[key] = result
     return {
         "topic": topic,
         "dry_run": values["dry_run"],
@@ -58,7 +58,7 @@ def _trim(asked: Asked) -> dict[str, Any]:
             {
                 "partition": key[1],
                 "start": starts[key],
-                "new_start": results.get(key, starts[key]),
+                "new_start": new_starts[key],
                 "end": ends[key],
                 "deleted": wanted[key] - starts[key],
             }
@@ -91,6 +91,7 @@ OPERATIONS = (
         "/topics/{topic}/trim",
         "Delete the first records of a topic",
         _trim,
+        TrimmedTopic,
         body=(
             Parameter("partitions", INTEGERS, "Only of these; all, if left out."),
             Parameter("before_offset", INTEGER, "Those before this offset."),
@@ -99,19 +100,6 @@ OPERATIONS = (
             Parameter("all", FLAG, "All.", False),
             Parameter("dry_run", FLAG, "Only say what would be deleted.", True),
         ),
-        answer={
-            "topic": "string",
-            "dry_run": "boolean",
-            "partitions": [
-                {
-                    "partition": "integer",
-                    "start": "integer",
-                    "new_start": "integer",
-                    "end": "integer",
-                    "deleted": "integer",
-                }
-            ],
-        },
         needs="DELETE on the topic, DESCRIBE on the topic",
         verb="topic trim",
         positional=("topic",),

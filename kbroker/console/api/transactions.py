@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import Any
 
 from kbroker.client.admin.rights import sees_all_transactions
 from kbroker.client.admin.topics import describe_topics, list_topics
@@ -19,9 +18,15 @@ from kbroker.client.admin.transactions import (
 )
 from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.errors import UnsupportedByBroker
+from kbroker.console.answers import (
+    AbortedInPartition,
+    HangingTransactions,
+    Terminated,
+    TransactionDescription,
+    Transactions,
+)
 from kbroker.console.operation import (
     INTEGER,
-    PAGED,
     TEXT,
     Asked,
     Operation,
@@ -43,7 +48,7 @@ ID = Parameter(
 )
 
 
-def _list(asked: Asked) -> dict[str, Any]:
+def _list(asked: Asked) -> Transactions:
     values = asked.values
     found = [
         row
@@ -56,23 +61,37 @@ def _list(asked: Asked) -> dict[str, Any]:
     return {
         "total": len(found),
         "open": sum(row.state in _OPEN for row in found),
-        "transactions": [row._asdict() for row in page],
+        "transactions": [
+            {
+                "coordinator": row.coordinator,
+                "transactional_id": row.transactional_id,
+                "producer_id": row.producer_id,
+                "state": row.state,
+            }
+            for row in page
+        ],
         "sees_all": None if found or values["search"] else sees_all_transactions(asked.cluster),
         "next_cursor": after,
     }
 
 
-def _describe(asked: Asked) -> dict[str, Any]:
+def _describe(asked: Asked) -> TransactionDescription:
     found = describe_transaction(asked.cluster, asked.values["id"])
     started = found.started_ms
     return {
-        **found._asdict(),
+        "coordinator": found.coordinator,
+        "transactional_id": found.transactional_id,
+        "producer_id": found.producer_id,
+        "producer_epoch": found.producer_epoch,
+        "state": found.state,
+        "timeout_ms": found.timeout_ms,
+        "started_ms": started,
         "open_seconds": None if started is None else max(time.time() - started / 1000, 0.0),
         "partitions": [{"topic": topic, "partition": number} for topic, number in found.partitions],
     }
 
 
-def _terminate(asked: Asked) -> dict[str, Any]:
+def _terminate(asked: Asked) -> Terminated:
     """Of an id that is there: to fence it would make another."""
     with suppress(UnsupportedByBroker):
         describe_transaction(asked.cluster, asked.values["id"])
@@ -80,7 +99,7 @@ def _terminate(asked: Asked) -> dict[str, Any]:
     return {"terminated": asked.values["id"]}
 
 
-def _hanging(asked: Asked) -> dict[str, Any]:
+def _hanging(asked: Asked) -> HangingTransactions:
     values = asked.values
     cluster, name = asked.cluster, values["topic"]
     topics = list_topics(cluster) if not name else describe_topics(cluster, [name])
@@ -97,11 +116,12 @@ def _hanging(asked: Asked) -> dict[str, Any]:
                 "last_timestamp": row.last_timestamp,
             }
             for key, row in hanging_transactions(cluster, keys, latest_ms)
+            if row.open_from is not None
         ]
     }
 
 
-def _abort(asked: Asked) -> dict[str, Any]:
+def _abort(asked: Asked) -> AbortedInPartition:
     values = asked.values
     key = values["topic"], values["partition"]
     row = _open_at(asked, key, values["offset"])
@@ -129,11 +149,6 @@ def _open_at(asked: Asked, key: TopicPartition, offset: int) -> ActiveProducer:
 
 
 _DESCRIBE = "DESCRIBE on the transactional id"
-_STATE: dict[str, Any] = {
-    "coordinator": "integer",
-    "transactional_id": "string",
-    "producer_id": "integer",
-}
 
 OPERATIONS = (
     Operation(
@@ -141,6 +156,7 @@ OPERATIONS = (
         "/transactions",
         "Transactional ids with their last transaction, open ones first",
         _list,
+        Transactions,
         query=(
             Parameter("search", TEXT, "Only ids that contain this.", "", length_max=1000),
             Parameter(
@@ -148,12 +164,6 @@ OPERATIONS = (
             ),
             *paging(),
         ),
-        answer={
-            "open": "integer",
-            "transactions": [{**_STATE, "state": "string"}],
-            "sees_all": "boolean?",
-            **PAGED,
-        },
         needs=_DESCRIBE,
         verb="transaction list",
     ),
@@ -162,16 +172,8 @@ OPERATIONS = (
         "/transaction",
         "A transaction with its partitions",
         _describe,
+        TransactionDescription,
         query=(ID,),
-        answer={
-            **_STATE,
-            "producer_epoch": "integer",
-            "state": "string",
-            "timeout_ms": "integer",
-            "started_ms": "integer?",
-            "open_seconds": "number?",
-            "partitions": [{"topic": "string", "partition": "integer"}],
-        },
         needs=_DESCRIBE,
         verb="transaction describe",
         positional=("id",),
@@ -181,8 +183,8 @@ OPERATIONS = (
         "/transaction/terminate",
         "Abort the open transaction of an id, and fence its producer",
         _terminate,
+        Terminated,
         body=(ID,),
-        answer={"terminated": "string"},
         needs="WRITE on the transactional id",
         verb="transaction abort",
         positional=("id",),
@@ -193,6 +195,7 @@ OPERATIONS = (
         "/transactions/hanging",
         "Transactions in partitions that nobody will end: their coordinator knows nothing of them",
         _hanging,
+        HangingTransactions,
         query=(
             Parameter(
                 "topic",
@@ -210,18 +213,6 @@ OPERATIONS = (
                 high=1 << 31,
             ),
         ),
-        answer={
-            "transactions": [
-                {
-                    "topic": "string",
-                    "partition": "integer",
-                    "offset": "integer",
-                    "producer_id": "integer",
-                    "producer_epoch": "integer",
-                    "last_timestamp": "integer",
-                }
-            ]
-        },
         needs="READ on the topics, DESCRIBE on the transactional ids",
         verb="transaction hanging",
     ),
@@ -230,17 +221,12 @@ OPERATIONS = (
         "/transactions/hanging/abort",
         "Abort a transaction in a partition, whatever its coordinator says: only if it hangs",
         _abort,
+        AbortedInPartition,
         body=(
             Parameter("topic", TEXT, "Its name.", required=True, length_max=249, names="topic"),
             Parameter("partition", INTEGER, "Its number.", required=True, high=(1 << 31) - 1),
             Parameter("offset", INTEGER, "Where the transaction begins.", required=True),
         ),
-        answer={
-            "topic": "string",
-            "partition": "integer",
-            "offset": "integer",
-            "producer_id": "integer",
-        },
         needs="ALTER on the cluster",
         verb="transaction abort-hanging",
         positional=("topic", "partition", "offset"),

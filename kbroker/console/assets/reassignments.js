@@ -111,6 +111,7 @@ function plan(at) {
       if (intent.value === "replication") tried.body.factor = Number(value(factor));
       if (throttle.value) tried.body.throttle = Math.round(Number(throttle.value) * 1e6);
       const result = await post(tried.path, { ...tried.body, dry_run: true });
+      tried.body.running = result.running;
       begin.disabled = result.partitions === 0;
       return planned(result);
     },
