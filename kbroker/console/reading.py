@@ -7,8 +7,7 @@ or at the ends of the partitions. It says from which offsets the next one contin
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from kbroker.batch_errors import CorruptBatchError, DecompressionError
@@ -24,6 +23,8 @@ from kbroker.console.search import Search
 BYTES_MAX = 64 << 20
 FETCH_BYTES_MAX = 256 << 10
 FETCH_S = 4.0
+# BOUND: records that are searched in one go.
+TOGETHER = 200
 
 # What became of the transaction of a record. Readers of what is committed never see ABORTED, and do
 # not yet see OPEN and WAITING, which is behind an open one.
@@ -67,50 +68,92 @@ class Reading:
         self._open = _open_transactions(cluster, [key for key in ends if stable[key] < ends[key]])
         self._read_committed = read_committed
         self._bytes = 0
+        self._last: dict[TopicPartition, int] = {}  # the offsets of what sources have given
+        self._at_end: set[TopicPartition] = set()
         self.scanned = 0
         self.complete = False
 
     def read(self, search: Search, bounds: Bounds) -> list[FoundRecord]:
         """The records that are found. Raises CorruptRecords, OffsetOutOfRange, ..."""
         sources = {key: self._records(key) for key in self.positions}
-        heads: dict[TopicPartition, FoundRecord] = {}
+        merged = self._merged(sources)
         found: list[FoundRecord] = []
         try:
-            for key in list(sources):
-                self._advance(key, sources, heads)
-            while heads and len(found) < bounds.records:
-                if self.scanned >= bounds.scanned or self._bytes >= BYTES_MAX:
-                    return found
-                if time.monotonic() > bounds.deadline:
-                    return found
-                key = min(heads, key=lambda key: (heads[key].record.timestamp, key))
-                head = heads.pop(key)
-                self.scanned += 1
-                self.positions[key] = head.record.offset + 1
-                if search.finds(head.record):
-                    found.append(head)
-                self._advance(key, sources, heads)
-            self.complete = not heads
+            while len(found) < bounds.records and not self._is_over(bounds):
+                most = TOGETHER if search.is_on else bounds.records - len(found)
+                rows = self._some(merged, min(most, bounds.scanned - self.scanned), bounds)
+                if not rows:
+                    break
+                self._take(rows, search, bounds, found)
+            self._pass_ends()
+            self.complete = all(self.positions[key] >= end for key, end in self._ends.items())
             return found
         finally:
+            merged.close()
             for source in sources.values():
-                with suppress(ValueError):
-                    source.close()  # type: ignore[attr-defined]
+                source.close()
+
+    def _is_over(self, bounds: Bounds) -> bool:
+        return (
+            self.scanned >= bounds.scanned
+            or self._bytes >= BYTES_MAX
+            or time.monotonic() > bounds.deadline
+        )
+
+    def _some(self, merged: Iterator[FoundRecord], most: int, bounds: Bounds) -> list[FoundRecord]:
+        rows = []
+        for row in merged:
+            rows.append(row)
+            if len(rows) == most or self._is_over(bounds):
+                break
+        return rows
+
+    def _merged(
+        self, sources: Mapping[TopicPartition, Generator[FoundRecord]]
+    ) -> Generator[FoundRecord]:
+        """The records of all partitions in the order of their timestamps."""
+        heads: dict[TopicPartition, FoundRecord] = {}
+        for key, source in sources.items():
+            self._advance(key, source, heads)
+        while heads:
+            key = min(heads, key=lambda key: (heads[key].record.timestamp, key))
+            head = heads.pop(key)
+            self._advance(key, sources[key], heads)
+            yield head
 
     def _advance(
         self,
         key: TopicPartition,
-        sources: Mapping[TopicPartition, Iterator[FoundRecord]],
+        source: Iterator[FoundRecord],
         heads: dict[TopicPartition, FoundRecord],
     ) -> None:
-        head = next(sources[key], None)
+        head = next(source, None)
         if head is not None:
             heads[key] = head
+            self._last[key] = head.record.offset
         else:
-            # Control records, and what compaction took, are no records.
-            self.positions[key] = max(self.positions[key], self._ends[key])
+            self._at_end.add(key)
 
-    def _records(self, key: TopicPartition) -> Iterator[FoundRecord]:
+    def _take(
+        self, rows: list[FoundRecord], search: Search, bounds: Bounds, found: list[FoundRecord]
+    ) -> None:
+        """Add those that are found, until there are enough; the next reading begins behind."""
+        for row, is_found in zip(rows, search.find([row.record for row in rows]), strict=True):
+            record = row.record
+            self.scanned += 1
+            self.positions[record.topic, record.partition] = record.offset + 1
+            if is_found:
+                found.append(row)
+                if len(found) == bounds.records:
+                    break
+
+    def _pass_ends(self) -> None:
+        """Control records, and what compaction took, are no records."""
+        for key in self._at_end:
+            if self.positions[key] > self._last.get(key, -1):
+                self.positions[key] = max(self.positions[key], self._ends[key])
+
+    def _records(self, key: TopicPartition) -> Generator[FoundRecord]:
         """Which records were aborted, brokers tell only below the last stable offset."""
         at, stable, end = self.positions[key], self._stable[key], self._ends[key]
         for row in self._range(key, at, min(stable, end), read_committed=True):

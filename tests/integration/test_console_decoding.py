@@ -22,6 +22,12 @@ ENDLESS = {
     "fields": [{"name": "next", "type": ["null", "Node"]}],
 }
 
+POINT = {
+    "type": "record",
+    "name": "Point",
+    "fields": [{"name": "x", "type": "int"}, {"name": "y", "type": "int"}],
+}
+
 
 @pytest.fixture
 def registry() -> Iterator[FakeRegistry]:
@@ -89,6 +95,24 @@ def test_values_are_decoded_by_the_schemas_that_they_name(
     assert len(registry.requests) == asked
 
 
+def test_decoded_values_are_searched(broker: Broker, registry: FakeRegistry) -> None:
+    """Each is found on its own, and the next page begins behind it."""
+    registry.schemas[7] = {"schema": json.dumps(POINT)}
+    write(broker, named(1, b"\x04hi"), *(named(7, bytes((2 * n, 2))) for n in (21, 20, 21)))
+    values_when_decoded(broker)
+    path = "/topics/schemas/messages?from=earliest&search=%22x%22%3A%2021&limit=1"
+
+    first = got(broker, path)
+    second = got(broker, f"{path}&positions={first['next'][0]}")
+    third = got(broker, f"{path}&positions={second['next'][0]}")
+    everything = got(broker, path.replace("limit=1", "limit=9"))
+
+    assert [row["offset"] for row in first["records"] + second["records"]] == [1, 3]
+    assert (first["scanned"], first["complete"], first["not_decoded"]) == (2, False, 0)
+    assert third["records"] == [] and third["complete"]
+    assert [row["offset"] for row in everything["records"]] == [1, 3]
+
+
 def test_value_that_ends_its_decoder_costs_its_decoding_alone(broker: Broker) -> None:
     """Two hundred thousand levels, and a list of 2**40 elements that take no bytes."""
     many = b"\x80\x80\x80\x80\x80\x80\x02\x00"
@@ -114,10 +138,18 @@ def test_registry_that_lies_costs_the_decoding_alone(
 ) -> None:
     registry.raw = lie
     write(broker, named(1, b"\x04hi"))
+    found: list[dict] = []
 
-    (value,) = values(broker)
+    def has_asked() -> bool:
+        found[:] = values(broker)
+        return bool(registry.requests) and "read again" not in found[0]["decoded"].get("error", "")
 
-    assert value["base64"] and "error" in value["decoded"]
+    wait_until(has_asked, 90)
+    (value,) = found
+
+    assert value["text"] == "\0\0\0\0\x01\x04hi" and value["size"] == 8
+    assert set(value["decoded"]) == {"schema", "error"}
+    assert got(broker, "/overview")["health"]["status"] == "ok"
 
 
 def test_registry_that_is_silent_is_waited_for_once(broker: Broker, registry: FakeRegistry) -> None:

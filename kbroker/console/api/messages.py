@@ -54,10 +54,12 @@ def _messages(asked: Asked) -> Records:
     began = _positions(cluster, values, keys, starts, ends)
     reading = Reading(cluster, began, ends, stable, read_committed=values["read_committed"])
     bounds = Bounds(values["limit"], values["scan"], time.monotonic() + READ_S)
-    found = reading.read(Search(values["search"], values["in"]), bounds)
+    search = Search(values["search"], values["in"], asked.decoding)
+    found = reading.read(search, bounds)
     return {
         "records": records_json(found, values["bytes"], asked.decoding),
         "scanned": reading.scanned,
+        "not_decoded": search.not_decoded,
         "complete": reading.complete,
         "next": [reading.positions[key] for key in keys],
         "partitions": [

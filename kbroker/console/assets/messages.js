@@ -251,6 +251,7 @@ function take(view, found) {
 function report(view, found) {
   const text = [`${counted(view.records.size, "record")} shown, newest first`];
   if (view.query.search) text.push(`; ${counted(found.scanned, "record")} searched`);
+  if (found.not_decoded) text.push(`, ${number(found.not_decoded)} of them not decoded, by their bytes alone`);
   const more = found.complete
     ? null
     : h("button", { type: "button", onclick: () => onwards(view) }, view.query.search ? "Search on" : "Read on");
