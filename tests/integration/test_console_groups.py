@@ -171,6 +171,10 @@ def test_open_transaction_is_listed_described_and_aborted(broker: Broker) -> Non
 
 def test_unknown_transaction_is_404(broker: Broker) -> None:
     assert call(broker, "/transaction?id=none").status == 404
+    ended = call(broker, "/transaction/terminate", {"id": "none"})
+
+    assert (ended.status, ended.json["code"]) == (404, "TRANSACTIONAL_ID_NOT_FOUND")
+    assert got(broker, "/transactions?search=none")["total"] == 0
 
 
 def test_acls_are_created_listed_and_deleted(broker: Broker) -> None:

@@ -98,3 +98,20 @@ def test_hostile_login_is_rejected(broker: Broker, header: str) -> None:
     answer = call(broker, "/overview", headers={"Authorization": header})
 
     assert answer.status in (400, 403, 431)
+
+
+def test_request_that_is_not_served_at_all_gets_a_problem(broker: Broker) -> None:
+    """From the exporter, which has the port, instead of the console."""
+    large = call(broker, "/group?group=" + "x" * 9000)
+    foreign = call(broker, "/overview", headers={"Host": "evil.example"})
+
+    assert (large.status, large.json["code"]) == (431, "HEAD_TOO_LARGE")
+    assert "8192 bytes" in large.message
+    assert (foreign.status, foreign.json["code"]) == (403, "FOREIGN_REQUEST")
+    assert large.headers["Content-Type"] == "application/problem+json"
+
+
+def test_null_is_as_if_it_were_left_out(broker: Broker) -> None:
+    plan = got(broker, "/cluster/balance", {"dry_run": None, "throttle": None})
+
+    assert plan["dry_run"] and plan["throttle"] is None

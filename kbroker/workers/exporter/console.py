@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PATHS = (b"/", b"/login", b"/logout", b"/console", b"/console/", b"/api", b"/api/")
+# As many of a request as say whether it is to the API.
+PATH_BYTES = 32
 # Of SASL, the mechanisms that a user name and a password are enough for, the safest first.
 PASSWORD_MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 _TRUST = (
@@ -70,13 +72,12 @@ class ConsoleDoor:
         path = words[1].partition(b"?")[0]
         return path in PATHS or path.startswith((b"/console/", b"/api/"))
 
-    def refusal(self) -> bytes | None:
+    def refusal(self, request: bytes | bytearray) -> bytes | None:
         """The response of a broker without a console; None if it has one."""
         enabled = self._config["console.enable"]
         if enabled == "false" or (enabled == "loopback" and not self._is_on_loopback()):
-            return http_response(
-                404, "text/plain", b"the console is off; set console.enable=true to serve it\n"
-            )
+            text = "the console is off; set console.enable=true to serve it"
+            return refusal_response(request, 404, "NO_CONSOLE", text)
         return None
 
     def _is_on_loopback(self) -> bool:
@@ -189,6 +190,22 @@ class ConsoleDoor:
                 port = public[listener.name].port or port
         address = _address(host, port)
         return [Door(listener.name, address, mechanisms, settings, listener.uses_tls)]
+
+
+def refusal_response(request: bytes | bytearray, status: int, code: str, text: str) -> bytes:
+    """Of a request that is not served, as far as it was received. Of one to the API, it is a
+    problem document (RFC 9457).
+    """
+    path = bytes(request[:PATH_BYTES]).partition(b" ")[2]
+    if not path.startswith(b"/api/"):
+        return http_response(status, "text/plain", f"{text}\n".encode())
+    import json
+    from http import HTTPStatus
+
+    title = HTTPStatus(status).phrase
+    document = {"type": "about:blank", "title": title, "status": status}
+    body = json.dumps({**document, "detail": text, "code": code}).encode()
+    return http_response(status, "application/problem+json", body)
 
 
 def own_names(config: BrokerConfig, listeners: Iterable[Listener]) -> frozenset[str]:

@@ -66,7 +66,7 @@ from kbroker.workers.base import (
     now_ms,
     raise_failure,
 )
-from kbroker.workers.exporter.console import ConsoleDoor, own_names
+from kbroker.workers.exporter.console import ConsoleDoor, own_names, refusal_response
 from kbroker.workers.exporter.health import Health
 from kbroker.workers.exporter.history import History
 from kbroker.workers.exporter.lag_history import ASKED_OFFSETS_MAX, EVERY_MS, LagHistory
@@ -326,7 +326,9 @@ class ExporterWorker(Worker):
         elif b"\r\n\r\n" in connection.request or b"\n\n" in connection.request:
             self._serve(connection)
         elif len(connection.request) >= REQUEST_BYTES_MAX:
-            connection.answer(http_response(431, "text/plain", b"request too large\n"))
+            text = f"the head of the request has more than {REQUEST_BYTES_MAX} bytes"
+            request = connection.request
+            connection.answer(refusal_response(request, 431, "HEAD_TOO_LARGE", text))
 
     def _write(self, connection: HttpConnection) -> None:
         """Send until the client is slow, or for as long as a turn may take."""
@@ -374,7 +376,8 @@ class ExporterWorker(Worker):
         host = host_of(bytes(connection.request))
         if host is not None and not is_own_host(host, self._own_names):
             # Whatever is asked for: a page of another site must not read it (DNS rebinding).
-            connection.answer(http_response(403, "text/plain", f"{refusal(host)}\n".encode()))
+            text = refusal(host)
+            connection.answer(refusal_response(connection.request, 403, "FOREIGN_REQUEST", text))
             return
         if self._console.wants(connection.request):
             self._serve_console(connection)
@@ -406,7 +409,7 @@ class ExporterWorker(Worker):
             run(self._refresh(self._made_figures())).then(self._refreshed)
 
     def _serve_console(self, connection: HttpConnection) -> None:
-        refusal = self._console.refusal()
+        refusal = self._console.refusal(connection.request)
         if refusal is not None:
             connection.answer(refusal)
             return
