@@ -26,6 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from kbroker.client.errors import ClientError
 from kbroker.console import openapi
 from kbroker.console.decoding import Decoding
+from kbroker.console.lags_elsewhere import LagsElsewhere
 from kbroker.console.local_broker import LocalBroker
 from kbroker.console.operation import Asked, Operation
 from kbroker.console.operations import OPERATIONS
@@ -84,6 +85,7 @@ class Console:
         self._broker = broker
         self._sessions = Sessions(broker)
         self._threads = ThreadPoolExecutor(THREADS, "console")
+        self._lags = LagsElsewhere(broker.lags_elsewhere)
         self._decoding = None if broker.registry is None else Decoding(broker.registry)
         self._document = openapi.document(OPERATIONS)
         routes = [
@@ -113,6 +115,7 @@ class Console:
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._lags.close()
         self._sessions.close()
         if self._decoding is not None:
             self._decoding.close()
@@ -144,6 +147,7 @@ class Console:
             found = operation.serve(
                 Asked(cluster, self._broker, values, self._decoding, login and login.user)
             )
+        self._lags.maybe_look(partial(self._sessions.open, login))
         return json.dumps(found, ensure_ascii=True, separators=(",", ":")).encode()
 
     async def _page(self, request: Request) -> Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 # By what is measured, and of what: a point for each time, None without a figure.
 Series = Mapping[tuple[str, str], list[float | None]]
@@ -22,13 +22,31 @@ class Door(NamedTuple):
     by_name: bool
 
 
+class LagKeeper(Protocol):
+    """Curves of lag in bounded memory, a point of all every 30 s."""
+
+    def is_due(self, now_ms: int) -> bool: ...
+
+    def maybe_add(self, lags: Iterable[tuple[tuple[str, str], int]], now_ms: int) -> bool:
+        """lags: by group and topic."""
+        ...
+
+    def note(self, lags: Iterable[tuple[str, int]]) -> None:
+        """What has just been found out: lags of a group, one for each topic."""
+        ...
+
+    def of(self, group: str) -> tuple[list[int], dict[str, list[int]]]:
+        """Times in ms, and by topic the lag at each, -1 if unknown."""
+        ...
+
+
 class LocalBroker(NamedTuple):
     """doors: in the order in which they are tried. processes: their state, as ``/health`` has it.
     hosts: names, besides addresses and localhost, by which this console is called. read_only: it
     changes nothing. registry: settings of the client of a schema registry;
     None without one. history: of HOUR or DAY, and what is measured: seconds of a step, times in ms,
-    series, and how many there are besides. lags: of a group: times in ms, and by topic its lag at
-    each, -1 if unknown.
+    series, and how many there are besides. lags: of a group, as ``LagKeeper.of``, of what this
+    broker knows by itself. lags_elsewhere: of all groups, as the console has found them.
     """
 
     broker_id: int
@@ -40,4 +58,5 @@ class LocalBroker(NamedTuple):
     read_only: bool
     registry: Mapping[str, str] | None
     lags: Callable[[str], tuple[list[int], dict[str, list[int]]]]
+    lags_elsewhere: LagKeeper
     history: Callable[[str, Iterable[str]], tuple[int, list[int], Series, int]]

@@ -14,6 +14,7 @@ import numpy as np
 from kbroker._ext.shared.partition_table import LEADER, ONLINE
 from kbroker.cli.local.attached import AttachedBroker
 from kbroker.cli.local.broker_facts import broker_facts
+from kbroker.cli.local.groups import groups
 from kbroker.health.broker import (
     GONE_STATE,
     STUCK_MS,
@@ -128,6 +129,21 @@ def _clients(broker: AttachedBroker) -> dict[ClientKey, list[int]]:
         for at, count in enumerate(("connections", "requests", "bytes_in", "bytes_out")):
             sums[at] += int(row[count])
     return found
+
+
+def look_again(
+    broker: AttachedBroker, before: Look, seconds: float = 0.0
+) -> tuple[Look, dict[str, Any]]:
+    """Another look, not sooner than so long after this call, and the board of what was between.
+
+    Groups are asked for first: an exporter that hangs takes its time, and what is shown must not be
+    of before that.
+    """
+    until = time.monotonic() + seconds
+    asked = groups(broker)
+    time.sleep(max(0.0, until - time.monotonic()))
+    now = look(broker)
+    return now, {**board(broker, before, now), "groups": asked}
 
 
 def board(broker: AttachedBroker, before: Look, now: Look) -> dict[str, Any]:

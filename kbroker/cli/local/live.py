@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from kbroker.cli.local.attached import AttachedBroker
-from kbroker.cli.local.board import Look, board, look
-from kbroker.cli.local.groups import groups
+from kbroker.cli.local.board import Look, look, look_again
 from kbroker.cli.local.runs import Run
 from kbroker.cli.local.view import View, screen
 from kbroker.descriptors import readable
@@ -60,10 +59,7 @@ class Live:
         return False
 
     def _round(self, broker: AttachedBroker, before: Look) -> Look:
-        now = look(broker)
-        document = board(broker, before, now)
-        document["groups"] = groups(broker)
-        self._board = document
+        now, self._board = look_again(broker, before)
         self._draw()
         return now
 

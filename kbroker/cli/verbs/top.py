@@ -81,16 +81,11 @@ def _seconds(text: str) -> float:
 
 def one_board(found: argparse.Namespace, seconds: float) -> dict[str, Any]:
     """Look twice. Raises Usage, Failed."""
-    from kbroker.cli.local.board import board, look
+    from kbroker.cli.local.board import look, look_again
     from kbroker.cli.local.choice import chosen_broker
-    from kbroker.cli.local.groups import groups
 
     broker = chosen_broker(found)
-    before = look(broker)
-    time.sleep(seconds)
-    document = board(broker, before, look(broker))
-    document["groups"] = groups(broker)
-    return document
+    return look_again(broker, look(broker), seconds)[1]
 
 
 def _top(found: argparse.Namespace) -> None:
@@ -99,9 +94,8 @@ def _top(found: argparse.Namespace) -> None:
     if found.output == "table" and sys.stdout.isatty() and sys.stdin.isatty():
         _top_live(found)
         return
-    from kbroker.cli.local.board import board, look
+    from kbroker.cli.local.board import look, look_again
     from kbroker.cli.local.choice import chosen_broker
-    from kbroker.cli.local.groups import groups
     from kbroker.cli.local.tables import board_text
 
     broker = chosen_broker(found)
@@ -110,9 +104,7 @@ def _top(found: argparse.Namespace) -> None:
     rounds, before = 0, look(broker)
     time.sleep(min(found.delay, FIRST_S))
     while broker.is_running:
-        now = look(broker)
-        document = board(broker, before, now)
-        document["groups"] = groups(broker)
+        now, document = look_again(broker, before)
         if found.output == "yaml":
             print("---")
         if found.output != "table":

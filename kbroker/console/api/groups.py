@@ -151,19 +151,24 @@ def _rights(cluster: Cluster, group: str) -> Rights:
 
 def _lags_over_time(asked: Asked) -> GroupLags:
     """Of the topics that the user may see. partial: some partitions have no replica on this broker,
-    whose lag it does not know.
+    whose lag it does not know, and the console has not asked for it yet.
     """
     name = asked.values["group"]
     rows = committed(asked.cluster, name, stable=False)
     times, by_topic = asked.broker.lags(name)
     own = asked.broker.broker_id
-    topics = asked.cluster.topics(by_topic.keys() & {topic for topic, _ in rows})
+    seen = asked.cluster.topics({topic for topic, _ in rows})
+    topics = by_topic.keys() & seen.keys()
     partial = {
         topic.name
         for topic in describe_topics(asked.cluster, topics)
         for row in topic.partitions
         if own not in row.replicas and (topic.name, row.partition) in rows
     }
+    if partial or not topics:
+        elsewhere_times, elsewhere = asked.broker.lags_elsewhere.of(name)
+        if known := elsewhere.keys() & seen.keys():
+            times, by_topic, topics, partial = elsewhere_times, elsewhere, known, set()
     return {
         "group": name,
         "broker": own,

@@ -52,8 +52,8 @@ export async function draw(root, at) {
   return 3000;
 }
 
-// What the exporter has kept, and what this page has seen since. Of partitions without a replica on
-// this broker the exporter knows nothing: then the page's own part is all there is.
+// What the exporter and the console have kept, and what this page has seen since. What nobody has
+// asked other brokers for yet begins with this page.
 function curve(found, kept) {
   const topics = kept === null ? [] : kept.topics;
   let points = [];
@@ -67,7 +67,7 @@ function curve(found, kept) {
   const known = points.length ? points[points.length - 1][0] : 0;
   points = [...points, ...history.points.filter(([at]) => at > known)];
   if (points.length < 2) return null;
-  const elsewhere = kept !== null && found.coordinator !== null && found.coordinator !== kept.broker;
+  const elsewhere = kept !== null && topics.length === 0 && found.coordinator !== null && found.coordinator !== kept.broker;
   return card(
     "Lag over time",
     chart(points, `lag in records, now ${found.lag}`, (most) => counted(most, "record"), (at) => time(at).slice(0, 19)),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.exposition.http import http_response
 from kbroker.workers.base import now_ms
-from kbroker.workers.exporter.lag_history import EVERY_MS, POINTS_MAX
+from kbroker.workers.exporter.lag_history import EVERY_MS, POINTS_MAX, LagHistory
 
 if TYPE_CHECKING:
     from kbroker.config.loader import BrokerConfig, Listener
@@ -40,7 +40,9 @@ _TRUST = (
 
 
 class ConsoleDoor:
-    """listeners: as bound. processes: their state, for the overview. lags: of a group over time."""
+    """listeners: as bound. processes: their state, for the overview. lags: of a group over time.
+    lags_elsewhere: of all groups, as the console finds them.
+    """
 
     def __init__(
         self,
@@ -57,6 +59,7 @@ class ConsoleDoor:
         self._processes = processes
         self._lags = lags
         self._history = history
+        self.lags_elsewhere = LagHistory()
         self._asked_at_ms = 0
         self._lock = threading.Lock()
         self._server: ConsoleServer | None = None
@@ -152,6 +155,7 @@ class ConsoleDoor:
             self._config["console.read.only"],
             self._registry(),
             self._lags,
+            self.lags_elsewhere,
             self._history.of,
         )
 

@@ -190,7 +190,7 @@ class ExporterWorker(Worker):
             [counters for _, counters in self._rows],
             TimesView(self.context.request_times, timed),
             lambda: self.health.facts().directories,
-            lambda: self.lag_history.by_group,
+            lambda: self._console.lags_elsewhere.by_group | self.lag_history.by_group,
         )
 
     def offline_dirs(self) -> int:
