@@ -159,7 +159,7 @@ def _schema(row: Parameter) -> dict[str, Any]:
         },
     }[row.kind]
     if row.one_of:
-        found["enum"] = list(row.one_of)
+        found.get("items", found)["enum"] = list(row.one_of)
     if row.default is not None:
         found["default"] = row.default
     return found

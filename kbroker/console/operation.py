@@ -83,6 +83,9 @@ class Parameter:
         if kind == INTEGERS and isinstance(given, list):
             return self._all([self._whole(str(each)) for each in given])
         if kind == TEXTS and isinstance(given, list):
+            for each in given:
+                if self.one_of and each not in self.one_of:
+                    raise self._refused(each)
             return self._all([self._short(each) for each in given])
         if kind == SETTINGS and isinstance(given, dict):
             self._all([self._short(name) for name in given])

@@ -46,8 +46,6 @@ def _entity(asked: Asked) -> Entity:
     values = asked.values
     defaults = values["defaults"] or []
     for name in defaults:
-        if name not in KINDS:
-            raise BadRequest(f"defaults: {name[:80]!r} is not allowed: {', '.join(KINDS)}")
         if values[name] is not None:
             raise BadRequest(f"{name} is either a name or among defaults")
     entity = tuple(
@@ -94,7 +92,8 @@ OPERATIONS = (
             Parameter(
                 "defaults",
                 TEXTS,
-                "Of user, client_id, ip: whoever has no quota of that kind.",
+                "Of whoever has no quota of that kind.",
+                one_of=tuple(KINDS),
                 length_max=40,
                 letter="d",
             ),
