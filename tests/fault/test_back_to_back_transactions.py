@@ -90,7 +90,7 @@ def examine(io_workers: int, version: str, count: int, chance: random.Random | N
 @pytest.mark.parametrize(
     ("version", "count"),
     [
-        ("4.3.0", 150),
+        ("4.3.0", 50),
         pytest.param("4.3.0", 1500, marks=pytest.mark.slow),
         pytest.param("3.9.1", 1500, marks=pytest.mark.slow),
     ],

@@ -67,23 +67,38 @@ def check_lost(code: int, errors: str, said: str) -> None:
     assert "Exception ignored" not in errors
 
 
-def commands() -> Iterator[tuple[str, str, list[str]]]:
-    """Function, name and words of each command, each verb and each tool."""
+Command = tuple[str, str, list[str]]
+
+
+def programs() -> Iterator[Command]:
+    """Function, name and words of each command."""
     for name, place in SCRIPTS.items():
         program = place.rpartition(":")[2]
         if program != "kafka_tool":
             yield program, name, ["--help"]
-    for verb in command.VERBS:
-        yield "kbroker", "kbroker", [verb, "--help"]
-    for name in TOOLS:
-        yield "kafka_tool", name, ["--version"]
 
 
-@in_one("program name words", commands())
+def verbs() -> list[Command]:
+    return [("kbroker", "kbroker", [verb, "--help"]) for verb in command.VERBS]
+
+
+def tools() -> list[Command]:
+    return [("kafka_tool", name, ["--version"]) for name in TOOLS]
+
+
+@in_one("program name words", [*programs(), *verbs()[::5], *tools()[::5]])
 def test_every_command_ends_with_one_line_when_the_disk_is_full(
     program: str, name: str, words: list[str]
 ) -> None:
     """Text that nobody gets is no success: the file of ``kafka-topics --list > file`` is empty."""
+    check(program, name, words)
+
+
+@pytest.mark.slow
+@in_one("program name words", [*verbs(), *tools()])
+def test_every_verb_and_tool_ends_with_one_line_when_the_disk_is_full(
+    program: str, name: str, words: list[str]
+) -> None:
     check(program, name, words)
 
 

@@ -96,12 +96,16 @@ def test_wheel_holds_modules_samples_and_commands_and_has_the_tag_it_is_told(
     assert plain - CONSOLE == NEEDED
 
 
-def test_sdist_holds_every_source_and_builds_without_a_network(tmp_path: Path) -> None:
-    """Once setuptools, wheel and Cython are there. Without the extensions, for time."""
-    run(sys.executable, "setup.py", "--quiet", "sdist", "-d", tmp_path, cwd=ROOT)
-    (archive,) = tmp_path.glob("kbroker-*.tar.gz")
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("sdist")
+    run(sys.executable, "setup.py", "--quiet", "sdist", "-d", place, cwd=ROOT)
+    (archive,) = place.glob("kbroker-*.tar.gz")
+    return archive
 
-    with tarfile.open(archive) as packed:
+
+def test_sdist_holds_every_source(sdist: Path) -> None:
+    with tarfile.open(sdist) as packed:
         found = {name.partition("/")[2] for name in packed.getnames()}
 
     wanted = {
@@ -113,10 +117,14 @@ def test_sdist_holds_every_source_and_builds_without_a_network(tmp_path: Path) -
     assert wanted - found == set()
     assert {"setup.py", "pyproject.toml", "README.md"} <= found
 
+
+@pytest.mark.slow
+def test_sdist_builds_without_a_network(sdist: Path, tmp_path: Path) -> None:
+    """Once setuptools, wheel and Cython are there. Without the extensions, for time."""
     environment = {**os.environ, "KBROKER_SKIP_EXTENSIONS": "1", "http_proxy": "http://127.0.0.1:9"}
     environment["https_proxy"] = environment["http_proxy"]
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"]
-    pip += ["--no-index", "--no-build-isolation", "--no-deps", "-w", tmp_path, archive]
+    pip += ["--no-index", "--no-build-isolation", "--no-deps", "-w", tmp_path, sdist]
 
     done = subprocess.run(pip, capture_output=True, text=True, env=environment)
 

@@ -14,7 +14,7 @@ from support.simulation.seed_runs import cheaply, repeat_command, run_replicas
 
 pytestmark = pytest.mark.unit
 
-SEEDS = int(os.environ.get("KBROKER_REPLICATION_SEEDS", "400"))
+SEEDS = int(os.environ.get("KBROKER_REPLICATION_SEEDS", "100"))
 # Many in one test, because each takes some milliseconds.
 SEEDS_AT_ONCE = 100
 

@@ -127,7 +127,7 @@ def test_kill_at_any_step_leaves_nothing_after_the_next_start(place: Path) -> No
     while in_child(lambda: run(steps + 1)) != 0:  # noqa: B023
         steps += 1
         left += bool(names.look())
-        assert in_child(start) == 0, f"the start after a kill at step {steps}"
+        start()
         assert not names.look(), f"after a kill at step {steps}"
 
     assert steps > 60
