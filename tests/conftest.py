@@ -30,7 +30,16 @@ PATIENCE_S = 30.0
 SCALE = max(1, int(os.environ.get("KBROKER_FAULT_SCALE", "1")))
 TESTS = Path(__file__).resolve().parent
 # The folders whose tests mostly wait, and those that mostly compute; of each the slowest first.
-WAITING = ("spark/", "fault/", "interop/", "integration/")
+WAITING = (
+    "spark/",
+    "fault/",
+    "interop/",
+    # Files of some length, so that none of them begins last.
+    "integration/test_cluster_",
+    "integration/test_zookeeper_",
+    "integration/test_transactions_",
+    "integration/",
+)
 COMPUTING = (
     "unit/replication/test_replicated_simulation.py",
     "unit/hosting/test_cluster_simulation.py",
