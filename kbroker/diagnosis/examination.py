@@ -367,7 +367,8 @@ def settings_that_endanger(
          "acks=all is answered with one copy, which may be lost with its broker",
          alter.format(f"{MIN_IN_SYNC}=2")),
         (MIN_IN_SYNC, "more than there are replicas", impossible,
-         "writes with acks=all are always rejected", alter.format(f"{MIN_IN_SYNC}=1")),
+         "acks=all is rejected while any replica is away, and always by Kafka before 3.9",
+         alter.format(f"{MIN_IN_SYNC}=1")),
         ("replication factor", f"1 with {brokers} brokers", single,
          "they are gone while their broker is, and for ever with its disk",
          "kafka-reassign-partitions --bootstrap-server {bootstrap} --generate "

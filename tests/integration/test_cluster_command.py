@@ -207,6 +207,17 @@ def test_api_plans_the_same_and_refuses_by_a_problem(
     assert call(broker, "/cluster/drain", {"brokers": [9]}).status == 404
 
 
+def test_minimum_above_the_number_of_replicas_is_all_of_them(
+    cluster: Cluster, client: Client, topic: str
+) -> None:
+    alter_configs(client, TOPIC, topic, {"min.insync.replicas": "3"})
+
+    plan = got(cluster.brokers[0], "/cluster/spread", {"topics": [topic]})
+
+    assert {row["min_in_sync"] for row in plan["moves"]} == {2}
+    assert plan["below_min_in_sync"] == 0
+
+
 def test_plan_is_not_begun_if_other_brokers_run_than_when_it_was_shown(
     cluster: Cluster, topic: str
 ) -> None:

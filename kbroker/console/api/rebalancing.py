@@ -140,8 +140,8 @@ def _replicate(asked: Asked) -> Plan:
         if least > factor:
             raise BadRequest(
                 f"topic {name} has {_MIN_IN_SYNC}={least}: with {counted(factor, 'replica')}, "
-                "nobody could write with acks=all; lower it first (kbroker config set topic "
-                f"{name} {_MIN_IN_SYNC}={factor})"
+                "acks=all is rejected while one is away, and always before Kafka 3.9; "
+                f"lower it first (kbroker config set topic {name} {_MIN_IN_SYNC}={factor})"
             )
     what = f"replication factor {factor} for {_named(topics)}"
     return _planned(
@@ -244,9 +244,11 @@ def _brokers_text(nodes: Collection[int]) -> str:
 
 def _row(scene: _Scene, move: Move, least: Mapping[str, int]) -> PlannedMove:
     """in_sync: the fewest replicas in sync until the end. The old ones are kept until all new ones
-    are in sync, so it is those of now, or those of the end if that are fewer.
+    are in sync, so it is those of now, or those of the end if that are fewer. min_in_sync: all
+    replicas, if the setting is above their number.
     """
     in_sync = len(scene.partitions[move.key].isr)
+    setting = least.get(move.key[0])
     return {
         "topic": move.key[0],
         "partition": move.key[1],
@@ -254,7 +256,7 @@ def _row(scene: _Scene, move: Move, least: Mapping[str, int]) -> PlannedMove:
         "to": list(move.after),
         "bytes": move.size if not move.added or move.key in scene.sizes else None,
         "in_sync": min(in_sync, len(move.after)),
-        "min_in_sync": least.get(move.key[0]),
+        "min_in_sync": None if setting is None else min(setting, len(move.after)),
     }
 
 
