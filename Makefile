@@ -9,9 +9,10 @@ ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
+CHECKS := lint-format lint-types lint-layers lint-style lint-pages
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup build run debug sanitize test test-all bare lint bench docs dist wheels release clean
+.PHONY: help setup build run debug sanitize test test-all bare lint $(CHECKS) bench docs dist wheels release clean
 
 help:
 	@echo "make run       build, and start a broker on config/server.properties (ARGS='--override key=value')"
@@ -87,12 +88,24 @@ test-all: $(VENV)/.dev build
 bare:
 	$(PYTHON) tools/bare.py $(ARGS)
 
+# The checks run beside each other.
 lint: $(VENV)/.dev build
+	@$(MAKE) --no-print-directory --output-sync --jobs $(JOBS) $(CHECKS)
+
+lint-format:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+lint-types:
 	$(BIN)/mypy
+
+lint-layers:
 	$(BIN)/lint-imports --no-logo
+
+lint-style:
 	$(BIN)/python tools/check_style.py
+
+lint-pages:
 	$(BIN)/python tools/gen_docs.py --check
 
 bench: $(VENV)/.dev build

@@ -47,7 +47,7 @@ DEFAULTS = {
 KINDS = sorted(row.title for row in WORKERS.values())
 
 COMMAND = (sys.executable, "-m", "kbroker.cli.start")
-POLL_S = 0.002
+POLL_S = 0.005
 # The time a shutdown may take beyond shutdown.timeout.ms.
 STOP_SLACK_S = 30.0
 RUNTIME_DIR_BYTES_MAX = 50  # a Unix socket's path is short
