@@ -21,7 +21,7 @@ from kbroker.config.loader import BrokerConfig
 from kbroker.ipc.pending import Pending
 from kbroker.metastore import paths
 from kbroker.metastore.session_file import SessionFile
-from kbroker.metastore.store import Operation, SessionState
+from kbroker.metastore.store import SessionState, StoreOperation
 from kbroker.metastore.zookeeper import ZooKeeperStore
 from kbroker.metastore.zookeeper_settings import settings_of
 
@@ -79,14 +79,14 @@ def measure(run: Run, partitions: int) -> None:
     state = paths.encode_partition_state(1, 5, [1, 2, 3], 7)
     nodes = [paths.partition_state(TOPIC, number) for number in range(partitions)]
 
-    def in_transactions(operations: list[Operation]) -> None:
+    def in_transactions(operations: list[StoreOperation]) -> None:
         parts = range(0, len(operations), MULTI)
         run.all([store.apply(operations[first : first + MULTI]) for first in parts])
 
     parents = [paths.topic(TOPIC), paths.topic_partitions(TOPIC)]
     parents += [paths.partition(TOPIC, number) for number in range(partitions)]
-    creates = [Operation("create", path) for path in parents]
-    creates += [Operation("create", path, state) for path in nodes]
+    creates = [StoreOperation("create", path) for path in parents]
+    creates += [StoreOperation("create", path, state) for path in nodes]
     with timed(f"create, {MULTI} a transaction", len(creates)):
         in_transactions(creates)
     with timed("get", partitions):
@@ -94,10 +94,10 @@ def measure(run: Run, partitions: int) -> None:
     with timed("set, one a transaction", partitions):
         run.all([store.set(path, state, 0) for path in nodes])
     with timed(f"set, {MULTI} a transaction", partitions):
-        in_transactions([Operation("set", path, state, 1) for path in nodes])
+        in_transactions([StoreOperation("set", path, state, 1) for path in nodes])
     with timed("nodes read by subtree", len(creates) - 1):
         run.all([store.subtree(paths.topic(TOPIC))])
-    in_transactions([Operation("delete", operation.path) for operation in reversed(creates)])
+    in_transactions([StoreOperation("delete", operation.path) for operation in reversed(creates)])
 
 
 def main(arguments: list[str] | None = None) -> int:

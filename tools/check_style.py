@@ -50,9 +50,28 @@ IMPORTED_BY = {
     "uvicorn": ("kbroker/console",),
 }
 
-# Packages in which a class has its name alone, and names that programs know twice.
-FAMILY = ("kbroker/client", "kbroker/legacy")
-KNOWN_TWICE = frozenset({"OffsetAndMetadata", "TransactionState"})
+# A class of the product has its name alone. These are there twice: Kafka calls both so, or programs
+# import both.
+KNOWN_TWICE = frozenset(
+    {
+        "Broker",
+        "Cluster",
+        "ClusterState",
+        "DataLossError",
+        "FetchRequest",
+        "FetchResponse",
+        "OffsetAndMetadata",
+        "OffsetCommitRequest",
+        "OffsetCommitResponse",
+        "OffsetFetchRequest",
+        "OffsetFetchResponse",
+        "Partition",
+        "PartitionState",
+        "Record",
+        "TopicState",
+        "TransactionState",
+    }
+)
 
 
 def findings(path: Path) -> Iterator[str]:
@@ -171,7 +190,7 @@ def main() -> int:
     found += long_files(ROOT, LONG_FILES)
     found += same_names(ROOT)
     found += shared_elsewhere(ROOT)
-    found += same_classes(ROOT, FAMILY, KNOWN_TWICE)
+    found += same_classes(ROOT, ("kbroker",), KNOWN_TWICE)
     found += overshadowed.findings(
         ROOT, overshadowed.known_names(), overshadowed.supported_versions()
     )

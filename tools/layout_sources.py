@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from kbroker.ipc.layouts import CONSTANTS, ROWS, Field, Row
+from kbroker.ipc.layouts import CONSTANTS, ROWS, LayoutField, Row
 
 _HEAD = "Written by tools/gen_docs.py from kbroker/ipc/layouts.py."
 _WIDTH = 124
@@ -32,7 +32,7 @@ def _struct(row: Row) -> str:
     return "\n".join((*lines, ""))
 
 
-def _field(field: Field) -> list[str]:
+def _field(field: LayoutField) -> list[str]:
     declared = f"    {field.type} {field.name}"
     if field.items != 1:
         declared += f"[{field.items}]"

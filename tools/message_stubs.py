@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from kbroker.protocol.message import Message
-from kbroker.protocol.schema import Field, Struct
+from kbroker.protocol.schema import Field, StructSchema
 
 # Modules of nothing but definitions.
 MODULES = (
@@ -82,7 +82,7 @@ def _message(cls: type[Message]) -> Iterator[str]:
     yield from _members(cls.__name__, schema.root, " " * 4)
 
 
-def _members(message: str, struct: Struct, indent: str) -> Iterator[str]:
+def _members(message: str, struct: StructSchema, indent: str) -> Iterator[str]:
     """Attributes and constructor of a message or struct."""
     if not struct.fields:
         yield f"{indent}def __init__(self) -> None: ..."

@@ -22,7 +22,7 @@ from kbroker.adopt.metadata_log import DIRECTORY as METADATA_DIRECTORY
 from kbroker.adopt.metadata_log import end_offset
 from kbroker.adopt.plan import Plan, plan_for
 from kbroker.adopt.register import adopted_metadata_offset, store_to_read
-from kbroker.controller.state.topics import NewTopic
+from kbroker.controller.state.topics import PlannedTopic
 from kbroker.controller.store.completion import Adopted
 from kbroker.metastore.store import StoreError, StoreFailed
 from kbroker.metastore.store_files import COPY_NAME, places_of_store
@@ -113,7 +113,7 @@ def topics_to_serve(plan: Plan) -> list[Adopted]:
             counted(topic.partition_count, "partition"),
         )
         assignment = dict.fromkeys(range(topic.partition_count), replicas)
-        new = NewTopic(topic.name, topic.topic_id, assignment, topic.config)
+        new = PlannedTopic(topic.name, topic.topic_id, assignment, topic.config)
         adopted.append(Adopted(new, topic.leader_epochs))
     return adopted
 

@@ -14,5 +14,5 @@ class Unfinished(Exception):
     """It failed after something was changed; running the same command again completes it."""
 
 
-class Usage(Exception):
+class MissingArgument(Exception):
     """The command line lacks something that the command needs."""

@@ -15,7 +15,7 @@ from kbroker.adopt.errors import Refusal
 from kbroker.adopt.plan import Plan, TopicPlan
 from kbroker.metastore import paths
 from kbroker.metastore.node_file import NodeFile
-from kbroker.metastore.store import StoreError, StoreFailed, Transaction
+from kbroker.metastore.store import StoreError, StoreFailed, StoreTransaction
 from kbroker.metastore.store_files import COPY_NAME, FILE_NAME, WAL_NAME, places_of_store
 from kbroker.storage.files import free_space, sync_directory
 from kbroker.storage.owner import give_to_owner
@@ -141,7 +141,7 @@ def _fill(store: NodeFile, plan: Plan, progress: Progress) -> None:
         progress(f"registered {done:,} of {counted(len(plan.topics), 'topic')}")
 
 
-def _add_topic(transaction: Transaction[list[str]], topic: TopicPlan, broker_id: int) -> None:
+def _add_topic(transaction: StoreTransaction[list[str]], topic: TopicPlan, broker_id: int) -> None:
     replicas = [broker_id]
     assignment = dict.fromkeys(range(topic.partition_count), replicas)
     transaction.create(paths.topic_config(topic.name), paths.encode_config(topic.config))

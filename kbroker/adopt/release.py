@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from kbroker.adopt import to_kraft
 from kbroker.adopt.at_start import RELEASED_SUFFIX
 from kbroker.adopt.directories import held
-from kbroker.adopt.errors import Refusal, Unfinished, Usage
+from kbroker.adopt.errors import MissingArgument, Refusal, Unfinished
 from kbroker.adopt.holdings import Holdings
 from kbroker.adopt.register import store_place
 from kbroker.metastore.node_file import NodeFile
@@ -35,10 +35,10 @@ def release(
     """Show the plan, write what Kafka needs, and move kbroker's own store out of the way.
 
     metadata_log_dir, missing_begin_empty: as for ``adopt``. Raises Refusal and OSError with nothing
-    changed, Usage, Unfinished: the store goes last.
+    changed, MissingArgument, Unfinished: the store goes last.
     """
     if target == ZOOKEEPER and not zookeeper:
-        raise Usage(
+        raise MissingArgument(
             "--back-to kafka-2.7 needs --zookeeper HOST:PORT, the value of Kafka's "
             "zookeeper.connect"
         )

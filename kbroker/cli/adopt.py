@@ -146,27 +146,27 @@ def _run(found: argparse.Namespace, lines: _Lines) -> None:
 
 
 def _check_together(found: argparse.Namespace) -> None:
-    """Raises Usage for options that would have no effect."""
-    from kbroker.adopt.errors import Usage
+    """Raises MissingArgument for options that would have no effect."""
+    from kbroker.adopt.errors import MissingArgument
 
     if found.back_to and (found.without_metadata or found.without_remote_records):
         name = "--without-metadata" if found.without_metadata else "--without-remote-records"
-        raise Usage(f"{name} does not apply to --back-to; leave it out")
+        raise MissingArgument(f"{name} does not apply to --back-to; leave it out")
     if found.back_to == "kafka-3.9" and found.zookeeper:
-        raise Usage("--zookeeper does not apply to --back-to kafka-3.9; leave it out")
+        raise MissingArgument("--zookeeper does not apply to --back-to kafka-3.9; leave it out")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     parser = _parser()
     found = parser.parse_args(arguments)
-    from kbroker.adopt.errors import Refusal, Unfinished, Usage
+    from kbroker.adopt.errors import MissingArgument, Refusal, Unfinished
 
     lines = _Lines()
     try:
         _run(found, lines)
         return EXIT_OK
-    except Usage as error:
+    except MissingArgument as error:
         lines.clear()
         print(f"kbroker-adopt: {error}", file=sys.stderr)
         return EXIT_USAGE

@@ -25,7 +25,7 @@ class Usage(Exception):
     """The command was called wrongly; exit code 2."""
 
 
-class Failed(Exception):
+class CommandFailed(Exception):
     """It could not do what it was told; exit code 1."""
 
 
@@ -48,13 +48,13 @@ class Action(NamedTuple):
     def run_with(self, said: str, given: Sequence[str]) -> None:
         """Parse the arguments and run it. said: the words up to here.
 
-        Raises Usage, Failed, Exit.
+        Raises Usage, CommandFailed, Exit.
         """
         self.run(self.parser(said).parse_all(given))
 
-    def parser(self, said: str) -> Parser:
+    def parser(self, said: str) -> CommandParser:
         """What parses its arguments."""
-        parser = Parser(
+        parser = CommandParser(
             prog=said,
             description=self.title[:1].upper() + self.title[1:] + ".",
             epilog=self.epilog or None,
@@ -88,7 +88,7 @@ class Help(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, width=(columns or _COLUMNS) - 2)
 
 
-class Parser(argparse.ArgumentParser):
+class CommandParser(argparse.ArgumentParser):
     """Its errors are one line, and name the nearest option."""
 
     def error(self, message: str) -> NoReturn:

@@ -21,8 +21,8 @@ from kbroker.cli.arguments import (
     EXIT_OK,
     EXIT_USAGE,
     Action,
+    CommandFailed,
     Exit,
-    Failed,
     Usage,
     nearest,
 )
@@ -102,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Usage as error:
         print(f"{said}: {error}", file=sys.stderr)
         return EXIT_USAGE
-    except Failed as error:
+    except CommandFailed as error:
         print(f"{said}: {error}", file=sys.stderr)
         return EXIT_FAILED
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from kbroker.cli.arguments import Failed, Usage, from_environment
+from kbroker.cli.arguments import CommandFailed, Usage, from_environment
 
 if TYPE_CHECKING:
     from kbroker.client.connections.cluster import Cluster
@@ -69,7 +69,7 @@ def seconds(text: str) -> float:
 
 @contextmanager
 def connected(found: argparse.Namespace) -> Iterator[Cluster]:
-    """The cluster; what its brokers reject, and that there are none, is raised as Failed."""
+    """The cluster; what its brokers reject, and that there are none, is raised as CommandFailed."""
     from kbroker.client.connections.cluster import Cluster
     from kbroker.client.errors import ClientError, SettingRefused
     from kbroker.protocol.primitives import EncodeError
@@ -88,9 +88,9 @@ def connected(found: argparse.Namespace) -> Iterator[Cluster]:
     except SettingRefused as error:
         raise Usage(str(error)) from error
     except ClientError as error:
-        raise Failed(str(error)) from error
+        raise CommandFailed(str(error)) from error
     except EncodeError as error:
-        raise Failed(f"the brokers are too old for this: {error}") from error
+        raise CommandFailed(f"the brokers are too old for this: {error}") from error
 
 
 def client_settings(found: argparse.Namespace) -> dict[str, str]:

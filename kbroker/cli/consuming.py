@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase, translate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kbroker.cli.arguments import Failed, Usage, nearest
+from kbroker.cli.arguments import CommandFailed, Usage, nearest
 
 if TYPE_CHECKING:
     from kbroker.client.batches.topic_reader import ReadRecord, TopicReader
@@ -128,16 +128,16 @@ def partitions(
         if topic is None:
             meant = nearest(name, cluster.topics())
             instead = f"; did you mean {meant}?" if meant else ""
-            raise Failed(f"topic {name} does not exist{instead}")
+            raise CommandFailed(f"topic {name} does not exist{instead}")
         for number in numbers:
             if number not in topic.partitions:
-                raise Failed(f"topic {name} has no partition {number}")
+                raise CommandFailed(f"topic {name} has no partition {number}")
         keys.update({(name, number): None for number in numbers or topic.partitions})
     return list(keys)
 
 
 def _topics(cluster: Cluster, names: list[str]) -> list[str]:
-    """Patterns match no internal topics, unless they begin as these do. Raises Failed."""
+    """Patterns match no internal topics, unless they begin as these do. Raises CommandFailed."""
     if not any(map(is_pattern, names)):
         return names
     from kbroker.client.admin.topics import list_topics
@@ -151,7 +151,7 @@ def _topics(cluster: Cluster, names: list[str]) -> list[str]:
             if fnmatchcase(topic.name, name) and (not topic.internal or name.startswith("__"))
         ]
         if is_pattern(name) and not matching:
-            raise Failed(f"no topic matches {name!r}")
+            raise CommandFailed(f"no topic matches {name!r}")
         chosen.update(dict.fromkeys(matching if is_pattern(name) else [name]))
     return list(chosen)
 

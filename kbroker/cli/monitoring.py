@@ -17,7 +17,7 @@ _ANY_JOB = f'job="{JOB}"'
 _SELECTOR = re.compile(r"\b(?P<name>(?:kafka|kbroker)_[a-z_]+|up\b)(?:\{(?P<matchers>[^}]*)\})?")
 
 
-class Rule(NamedTuple):
+class AlertRule(NamedTuple):
     """An alert. text: what is the matter, and what to do about it."""
 
     alert: str
@@ -28,7 +28,7 @@ class Rule(NamedTuple):
 
 
 RULES = (
-    Rule(
+    AlertRule(
         "KafkaBrokerDown",
         'up{job="kafka"} == 0',
         "1m",
@@ -36,7 +36,7 @@ RULES = (
         "{{ $labels.instance }} cannot be scraped. Look at the broker's log and at kbroker status; "
         "other brokers lead its partitions if these have replicas.",
     ),
-    Rule(
+    AlertRule(
         "KafkaProcessDown",
         "kbroker_process_up == 0",
         "10s",
@@ -44,7 +44,7 @@ RULES = (
         "{{ $labels.process }} of {{ $labels.instance }} does not serve. The supervisor restarts "
         "it; the log says why it ended.",
     ),
-    Rule(
+    AlertRule(
         "KafkaOfflinePartitions",
         "sum(kafka_controller_kafkacontroller_offlinepartitionscount) > 0",
         "10s",
@@ -52,7 +52,7 @@ RULES = (
         "{{ $value }} partitions have no leader and cannot be read or written. Start the brokers "
         "that have their replicas; kbroker health names the partitions.",
     ),
-    Rule(
+    AlertRule(
         "KafkaActiveControllers",
         "sum(kafka_controller_kafkacontroller_activecontrollercount) != 1",
         "1m",
@@ -60,7 +60,7 @@ RULES = (
         "{{ $value }} brokers are the active controller instead of one. Check that all brokers "
         "reach ZooKeeper (kafka_server_sessionexpirelistener_zookeeperexpires_total).",
     ),
-    Rule(
+    AlertRule(
         "KafkaUnderMinIsr",
         "kafka_server_replicamanager_underminisrpartitioncount > 0",
         "1m",
@@ -68,7 +68,7 @@ RULES = (
         "{{ $value }} partitions led by {{ $labels.instance }} reject writes with acks=all, as too "
         "few replicas are in sync. Start the other brokers, or look for slow disks there.",
     ),
-    Rule(
+    AlertRule(
         "KafkaUnderReplicated",
         "kafka_server_replicamanager_underreplicatedpartitions > 0",
         "5m",
@@ -76,7 +76,7 @@ RULES = (
         "{{ $value }} partitions led by {{ $labels.instance }} have replicas that are not in sync. "
         "Look for a broker that is down, or that cannot keep up.",
     ),
-    Rule(
+    AlertRule(
         "KafkaUncleanElection",
         "increase(kafka_controller_controllerstats_uncleanleaderelections_total[10m]) > 0",
         "0m",
@@ -84,7 +84,7 @@ RULES = (
         "A replica that was not in sync has become leader, so records may be lost. "
         "unclean.leader.election.enable allows that; compare what producers have sent.",
     ),
-    Rule(
+    AlertRule(
         "KafkaLogDirOffline",
         "kafka_log_logmanager_offlinelogdirectorycount > 0",
         "10s",
@@ -92,7 +92,7 @@ RULES = (
         "{{ $value }} log directories of {{ $labels.instance }} are offline, after a write or a "
         "sync has failed. Check the disk, then restart the broker.",
     ),
-    Rule(
+    AlertRule(
         "KafkaWritesRejected",
         "kbroker_log_dir_rejects_writes > 0",
         "0m",
@@ -100,7 +100,7 @@ RULES = (
         "{{ $labels.path }} of {{ $labels.instance }} is full: writes are rejected until there is "
         "room. Lower retention.ms or retention.bytes of large topics, or enlarge the disk.",
     ),
-    Rule(
+    AlertRule(
         "KafkaDiskAlmostFull",
         "kbroker_log_dir_avail_bytes / kbroker_log_dir_size_bytes < 0.05",
         "1m",
@@ -108,7 +108,7 @@ RULES = (
         "{{ $labels.path }} of {{ $labels.instance }} has {{ $value | humanizePercentage }} free. "
         "Writes are rejected when it is full: lower retention, or enlarge the disk.",
     ),
-    Rule(
+    AlertRule(
         "KafkaDiskLow",
         "kbroker_log_dir_avail_bytes / kbroker_log_dir_size_bytes < 0.15",
         "5m",
@@ -116,7 +116,7 @@ RULES = (
         "{{ $labels.path }} of {{ $labels.instance }} has {{ $value | humanizePercentage }} free. "
         "Lower retention.ms or retention.bytes of large topics, or enlarge the disk.",
     ),
-    Rule(
+    AlertRule(
         "KafkaBrokerMissing",
         "kbroker_brokers_missing > 0",
         "10s",
@@ -124,14 +124,14 @@ RULES = (
         "{{ $value }} brokers that have replicas are not registered. kbroker doctor names them, "
         "and what their absence costs.",
     ),
-    Rule(
+    AlertRule(
         "KafkaNotHealthy",
         "kbroker_healthy == 0",
         "10s",
         "critical",
         "/healthz of {{ $labels.instance }} is 503; /healthz?verbose and kbroker health say why.",
     ),
-    Rule(
+    AlertRule(
         "KafkaDamagedSegments",
         "kbroker_log_segments_damaged > 0",
         "0m",
@@ -139,7 +139,7 @@ RULES = (
         "{{ $value }} segments of {{ $labels.instance }} are damaged; the log names them. Another "
         "replica may have them whole: delete this one's, and it is copied.",
     ),
-    Rule(
+    AlertRule(
         "KafkaBusyNetwork",
         "kafka_network_socketserver_networkprocessoravgidle_percent < 0.2",
         "10m",
@@ -147,7 +147,7 @@ RULES = (
         "The network processes of {{ $labels.instance }} are busy for more than 80 % of their "
         "time. Raise num.network.threads, or spread partitions over more brokers.",
     ),
-    Rule(
+    AlertRule(
         "KafkaBusyIo",
         "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent < 0.2",
         "10m",
@@ -155,7 +155,7 @@ RULES = (
         "The io workers of {{ $labels.instance }} are busy for more than 80 % of their time. Raise "
         "num.io.threads, or spread partitions over more brokers.",
     ),
-    Rule(
+    AlertRule(
         "KafkaProduceSlow",
         'kafka_network_requestmetrics_totaltimems{request="Produce",quantile="0.99"} > 1000',
         "5m",
@@ -164,7 +164,7 @@ RULES = (
         "stages (requestqueuetimems, localtimems, remotetimems) say whether it waits for io "
         "workers, the disk or replicas.",
     ),
-    Rule(
+    AlertRule(
         "KafkaGroupLag",
         "sum by (consumergroup, topic) (kafka_consumergroup_lag_sum) > 1000 and "
         "sum by (consumergroup, topic) (delta(kafka_consumergroup_lag_sum[10m])) > 0",
@@ -174,7 +174,7 @@ RULES = (
         "{{ $labels.topic }}, and more and more. Start more consumers, up to one a partition, or "
         "find out why they are slow.",
     ),
-    Rule(
+    AlertRule(
         "KafkaHangingTransactions",
         "kbroker_transactions_hanging > 0",
         "5m",

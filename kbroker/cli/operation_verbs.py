@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints, is_typ
 
 from kbroker.cli.arguments import (
     Action,
-    Failed,
+    CommandFailed,
     Usage,
     add_format,
     agreed,
@@ -43,7 +43,7 @@ _PAGING: Mapping[str, Any] = {"limit": LONG_MAX, "skip": 0, "cursor": ""}
 _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
 
 
-class View(NamedTuple):
+class VerbView(NamedTuple):
     """What a verb adds to its row. text: of a document, for people. epilog: of its help."""
 
     text: Callable[[Any], str] | None = None
@@ -51,18 +51,18 @@ class View(NamedTuple):
 
 
 def actions_of(
-    rows: Iterable[Operation], views: Mapping[str, View] | None = None
+    rows: Iterable[Operation], views: Mapping[str, VerbView] | None = None
 ) -> dict[str, Action]:
     """The actions of a verb: those of its rows that have one. views: by action."""
     actions = {}
     for row in rows:
         if row.verb:
             name = row.verb.partition(" ")[2]
-            actions[name] = _action(row, (views or {}).get(name, View()))
+            actions[name] = _action(row, (views or {}).get(name, VerbView()))
     return actions
 
 
-def _action(row: Operation, view: View) -> Action:
+def _action(row: Operation, view: VerbView) -> Action:
     def run(given: argparse.Namespace) -> None:
         _run(row, view, given)
 
@@ -195,7 +195,7 @@ def _bytes(text: str) -> int:
 # -- what is done
 
 
-def _run(row: Operation, view: View, given: argparse.Namespace) -> None:
+def _run(row: Operation, view: VerbView, given: argparse.Namespace) -> None:
     values = _values(row, given)
     # Wrong values are said before anything is asked or reached.
     if row.asks and not values.get("dry_run") and not given.force:
@@ -206,7 +206,7 @@ def _run(row: Operation, view: View, given: argparse.Namespace) -> None:
         except BadRequest as error:
             raise Usage(_in_options(row, str(error))) from error
         except Problem as error:
-            raise Failed(str(error)) from error
+            raise CommandFailed(str(error)) from error
     if given.output != "table":
         printed_document(given.output, document)
     else:
@@ -241,11 +241,11 @@ def _values(row: Operation, given: argparse.Namespace) -> dict[str, Any]:
 
 
 def _ask(row: Operation, values: Mapping[str, Any]) -> None:
-    """Raises Usage without a terminal, Failed for a no."""
+    """Raises Usage without a terminal, CommandFailed for a no."""
     if not sys.stdin.isatty():
         raise Usage("add --force to do it without being asked")
     if not agreed([row.asks.format(**values)], "Do it?"):
-        raise Failed("nothing was changed")
+        raise CommandFailed("nothing was changed")
 
 
 # -- what is shown

@@ -14,7 +14,7 @@ from kbroker.errors import ErrorCode
 from kbroker.protocol import api
 from kbroker.protocol.message import Message
 from kbroker.protocol.messages import consumer_protocol, headers
-from kbroker.protocol.schema import LAST, Field, Struct, VersionRange
+from kbroker.protocol.schema import LAST, Field, StructSchema, VersionRange
 
 Served = Sequence[tuple[int, int, int]]
 
@@ -162,7 +162,7 @@ def _described(cls: type[Message], versions: VersionRange) -> dict[str, Any]:
     }
 
 
-def _fields(struct: Struct, versions: VersionRange) -> list[dict[str, Any]]:
+def _fields(struct: StructSchema, versions: VersionRange) -> list[dict[str, Any]]:
     """Those that some of these versions have."""
     found = []
     for field in struct.fields:

@@ -22,7 +22,7 @@ MISSING = "missing brokers"  # in ``ClusterImage.derived``
 GONE_MAX = 1000
 
 
-class Endpoint(NamedTuple):
+class AdvertisedEndpoint(NamedTuple):
     """An advertised address. Empty ``host``: a client gets the address that it connected to."""
 
     listener: str
@@ -33,7 +33,7 @@ class Endpoint(NamedTuple):
 
 class BrokerImage(NamedTuple):
     broker_id: BrokerId
-    endpoints: tuple[Endpoint, ...]
+    endpoints: tuple[AdvertisedEndpoint, ...]
     rack: str | None
 
 
@@ -119,7 +119,7 @@ class ClusterImage:
             if broker is None:
                 self.brokers.pop(broker_id, None)
             else:
-                endpoints = tuple(Endpoint(*endpoint) for endpoint in broker["endpoints"])
+                endpoints = tuple(AdvertisedEndpoint(*endpoint) for endpoint in broker["endpoints"])
                 self.brokers[broker_id] = BrokerImage(broker_id, endpoints, broker["rack"])
         self._note_departed(before)
         if "features" in delta:

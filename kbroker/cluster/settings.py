@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from kbroker.cluster.stored_passwords import decoded, encoder_of, is_password
 from kbroker.config.broker_keys import BROKER_NAMES
 from kbroker.config.dynamic import ONLY_OF_A_LISTENER
-from kbroker.config.loader import BrokerConfig, Source
+from kbroker.config.loader import BrokerConfig, ConfigSource
 from kbroker.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ def effective_config(started_with: BrokerConfig, layers: Layers, broker_id: int)
     """
     static = layers.get(FILE)
     if static is None:
-        static = dict(started_with.layers())[Source.STATIC_BROKER]
+        static = dict(started_with.layers())[ConfigSource.STATIC_BROKER]
     default, own = _known(layers.get(DEFAULT, {})), _known(layers.get(str(broker_id), {}))
     own, default = _of_listeners(own), _of_listeners(default)
     if any(map(is_password, default)):

@@ -9,7 +9,7 @@ from kbroker.config.broker_keys import BROKER_KEYS, BROKER_NAMES
 from kbroker.config.client_metrics_config import CLIENT_METRICS_KEYS
 from kbroker.config.group_config import GROUP_KEYS
 from kbroker.config.key import LOW, PASSWORD, READ_ONLY, UNKNOWN, Key
-from kbroker.config.loader import BrokerConfig, Source
+from kbroker.config.loader import BrokerConfig, ConfigSource
 from kbroker.config.topic_config import TopicConfig
 from kbroker.config.topic_keys import TOPIC_KEYS
 
@@ -47,7 +47,7 @@ class ConfigEntry:
         self.name = key.name
         self.value = None if key.sensitive else value
         self.read_only = read_only
-        self.is_default = source == Source.DEFAULT
+        self.is_default = source == ConfigSource.DEFAULT
         self.source = source
         self.sensitive = key.sensitive
         self.synonyms = synonyms
@@ -72,10 +72,10 @@ def describe_topic(
             continue
         synonyms = []
         if config.is_set(name):
-            synonyms.append(Synonym(name, own_texts[name], Source.DYNAMIC_TOPIC))
+            synonyms.append(Synonym(name, own_texts[name], ConfigSource.DYNAMIC_TOPIC))
         if key.server_keys:
             synonyms += _topic_synonyms(key.server_keys[0][0], broker)
-        source = synonyms[0].source if synonyms else Source.DEFAULT
+        source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
         entry = ConfigEntry(key, key.format(config[name]), source, synonyms, read_only=False)
         # Version 0 marks every non-default config as one of the topic's own.
         entry.is_default = not config.is_set(name)
@@ -96,7 +96,7 @@ def describe_group(
         value = key.format(broker[server_name])
         if name in overrides:
             value = key.format(key.parse(overrides[name]))
-            synonyms.insert(0, Synonym(name, value, Source.GROUP))
+            synonyms.insert(0, Synonym(name, value, ConfigSource.GROUP))
         source = synonyms[0].source
         entry = ConfigEntry(key, value, source, synonyms, read_only=False)
         entry.is_default = name not in overrides
@@ -113,11 +113,11 @@ def describe_client_metrics(
         if names and name not in names:
             continue
         default = key.format(key.default_value())
-        synonyms = [Synonym(name, default, Source.DEFAULT)]
+        synonyms = [Synonym(name, default, ConfigSource.DEFAULT)]
         value = default
         if name in own:
             value = key.format(key.parse(own[name]))
-            synonyms.insert(0, Synonym(name, value, Source.CLIENT_METRICS))
+            synonyms.insert(0, Synonym(name, value, ConfigSource.CLIENT_METRICS))
         entry = ConfigEntry(key, value, synonyms[0].source, synonyms, read_only=False)
         entries.append(entry)
     return entries
@@ -137,7 +137,7 @@ def describe_broker(
         # COMPAT: the list begins with the config itself, not with one of higher precedence.
         while synonyms and synonyms[0].name != name:
             del synonyms[0]
-        source = synonyms[0].source if synonyms else Source.DEFAULT
+        source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
         value = key.format(config[name])
         entries.append(ConfigEntry(key, value, source, synonyms, read_only=_is_read_only(key)))
     return entries
@@ -148,7 +148,7 @@ def describe_broker_defaults(
 ) -> list[ConfigEntry]:
     """The dynamic settings for all brokers: the result of describing the broker ""."""
     entries = []
-    source = Source.DYNAMIC_DEFAULT_BROKER
+    source = ConfigSource.DYNAMIC_DEFAULT_BROKER
     for name, text in dict(config.layers())[source].items():
         if names and name not in names:
             continue
@@ -209,5 +209,5 @@ def _broker_synonyms(name: str, config: BrokerConfig) -> list[Synonym]:
         default = key.default_value()
         if default is not None:
             text = None if key.sensitive else key.format(default)
-            synonyms.append(Synonym(synonym, text, Source.DEFAULT))
+            synonyms.append(Synonym(synonym, text, ConfigSource.DEFAULT))
     return synonyms

@@ -13,7 +13,7 @@ from kbroker.config.broker_keys import BROKER_NAMES
 from kbroker.config.client_metrics_config import CLIENT_METRICS_KEYS, validate_subscription
 from kbroker.config.group_config import GROUP_KEYS, validate_group
 from kbroker.config.key import CLASS, LIST, PER_BROKER, READ_ONLY, Key, split_list
-from kbroker.config.loader import BrokerConfig, Source
+from kbroker.config.loader import BrokerConfig, ConfigSource
 from kbroker.config.topic_config import TopicConfig, unknown_name, validate_topic
 from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.errors import ConfigError
@@ -163,7 +163,10 @@ def reload(current: BrokerConfig, fresh: BrokerConfig) -> tuple[BrokerConfig, li
     if the new file does not go with the dynamic layers.
     """
     layers = dict(current.layers())
-    static, wanted = dict(layers[Source.STATIC_BROKER]), dict(fresh.layers())[Source.STATIC_BROKER]
+    static, wanted = (
+        dict(layers[ConfigSource.STATIC_BROKER]),
+        dict(fresh.layers())[ConfigSource.STATIC_BROKER],
+    )
     applied, waiting = [], []
     for name in sorted({*static, *wanted}):
         if static.get(name) == wanted.get(name):
@@ -178,8 +181,8 @@ def reload(current: BrokerConfig, fresh: BrokerConfig) -> tuple[BrokerConfig, li
             del static[name]
     config = BrokerConfig(
         static,
-        dynamic_default=layers[Source.DYNAMIC_DEFAULT_BROKER],
-        dynamic_broker=layers[Source.DYNAMIC_BROKER],
+        dynamic_default=layers[ConfigSource.DYNAMIC_DEFAULT_BROKER],
+        dynamic_broker=layers[ConfigSource.DYNAMIC_BROKER],
     )
     return config, applied, waiting
 
@@ -290,9 +293,9 @@ def _check_layer(changed: Mapping[str, str], config: BrokerConfig, per_broker: b
     layers = dict(config.layers())
     changed = {name: text for name, text in changed.items() if name in BROKER_NAMES}
     if per_broker:
-        config.with_dynamic(layers[Source.DYNAMIC_DEFAULT_BROKER], changed)
+        config.with_dynamic(layers[ConfigSource.DYNAMIC_DEFAULT_BROKER], changed)
     else:
-        config.with_dynamic(changed, layers[Source.DYNAMIC_BROKER])
+        config.with_dynamic(changed, layers[ConfigSource.DYNAMIC_BROKER])
 
 
 def _text(name: str, text: str | None) -> str:

@@ -77,7 +77,7 @@ class Computed:
         self.find = find
 
 
-class Check:
+class ValueRule:
     """A rule for a parsed value beyond range and list, with its text."""
 
     __slots__ = ("allowed", "test")
@@ -130,7 +130,7 @@ class Key:
         low: float | None = None,
         high: float | None = None,
         one_of: tuple[str, ...] | None = None,
-        check: Check | None = None,
+        check: ValueRule | None = None,
         dynamic: str = READ_ONLY,
         status: str = BUILT,
         synonyms: tuple[str, ...] = (),

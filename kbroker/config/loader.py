@@ -32,9 +32,9 @@ from kbroker.properties import PropertiesError, parse_properties, read_propertie
 
 __all__ = [
     "BrokerConfig",
+    "ConfigSource",
     "Listener",
     "PropertiesError",
-    "Source",
     "check_name",
     "load",
     "load_properties",
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 
-class Source:
+class ConfigSource:
     """The source of a value, numbered as in DescribeConfigs."""
 
     DYNAMIC_TOPIC = 1
@@ -95,9 +95,9 @@ class BrokerConfig:
         Raises ConfigError naming key, value and what is allowed.
         """
         self._layers: tuple[tuple[int, dict[str, str]], ...] = (
-            (Source.STATIC_BROKER, dict(static or {})),
-            (Source.DYNAMIC_DEFAULT_BROKER, dict(dynamic_default or {})),
-            (Source.DYNAMIC_BROKER, dict(dynamic_broker or {})),
+            (ConfigSource.STATIC_BROKER, dict(static or {})),
+            (ConfigSource.DYNAMIC_DEFAULT_BROKER, dict(dynamic_default or {})),
+            (ConfigSource.DYNAMIC_BROKER, dict(dynamic_broker or {})),
         )
         self._properties: dict[str, str] = {}
         self._sources: dict[str, int] = {}
@@ -105,7 +105,7 @@ class BrokerConfig:
             for name in layer:
                 # A layer of higher precedence replaces a config in all its units: a dynamic
                 # log.retention.hours overrides log.retention.ms of the file.
-                if source != Source.STATIC_BROKER:
+                if source != ConfigSource.STATIC_BROKER:
                     for synonym in BROKER_NAMES[name].synonyms:
                         if synonym not in layer:
                             self._properties.pop(synonym, None)
@@ -132,8 +132,8 @@ class BrokerConfig:
         return name in self._properties
 
     def source(self, name: str) -> int:
-        """The source of this config's value, one of ``Source``."""
-        return self._sources.get(name, Source.DEFAULT)
+        """The source of this config's value, one of ``ConfigSource``."""
+        return self._sources.get(name, ConfigSource.DEFAULT)
 
     def layers(self) -> tuple[tuple[int, dict[str, str]], ...]:
         """(source, texts by name) of each layer, the weakest first. Must not be changed."""

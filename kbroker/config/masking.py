@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from kbroker.config.broker_keys import BROKER_NAMES
-from kbroker.config.loader import BrokerConfig, Source
+from kbroker.config.loader import BrokerConfig, ConfigSource
 
 HIDDEN = "(hidden)"
 # In a value or a line: ``password=...``, ``"token": "..."``, ``scheme://user:password@host``.
@@ -21,7 +21,7 @@ def masked_settings(config: BrokerConfig) -> dict[str, str]:
     """What the properties file and the command line set. A name that is not known hides its value:
     it may be that of a plug-in's password.
     """
-    settings = dict(config.layers())[Source.STATIC_BROKER]
+    settings = dict(config.layers())[ConfigSource.STATIC_BROKER]
     found = {}
     for name, text in sorted(settings.items()):
         key = BROKER_NAMES.get(name)

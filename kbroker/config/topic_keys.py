@@ -21,8 +21,8 @@ from kbroker.config.key import (
     MEDIUM,
     STRING,
     TIMESTAMP_AFTER_MAX_MS,
-    Check,
     Key,
+    ValueRule,
 )
 from kbroker.config.table.rules import GZIP_LEVEL, KAFKA_VERSION
 
@@ -43,7 +43,7 @@ def _is_throttled_replicas(items: tuple[str, ...]) -> bool:
     return True
 
 
-_THROTTLED = Check("partition:broker pairs separated by commas, or *", _is_throttled_replicas)
+_THROTTLED = ValueRule("partition:broker pairs separated by commas, or *", _is_throttled_replicas)
 
 
 def _key(
@@ -56,7 +56,7 @@ def _key(
     low: float | None = None,
     high: float | None = None,
     one_of: tuple[str, ...] | None = None,
-    check: Check | None = None,
+    check: ValueRule | None = None,
     importance: str = MEDIUM,
     status: str = BUILT,
     deviation: str = "",
@@ -179,7 +179,8 @@ _KEYS = (
     _key("remote.log.delete.on.disable", BOOLEAN, False, status=LATER,
          doc="Delete remote segments when remote storage is turned off for the topic."),
     _key("remote.storage.enable", BOOLEAN, False, status=LATER,
-         check=Check("false, because remote storage is not supported yet", lambda value: not value),
+         check=ValueRule("false, because remote storage is not supported yet",
+                         lambda value: not value),
          doc="Keep old segments in remote storage. Rejected until that is built."),
     _key("retention.bytes", LONG, -1, server_keys="log.retention.bytes",
          doc="Size of a partition above which its oldest segments are deleted; -1 sets no limit."),

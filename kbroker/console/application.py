@@ -28,10 +28,10 @@ from kbroker.console import openapi
 from kbroker.console.decoding import Decoding
 from kbroker.console.lags_elsewhere import LagsElsewhere
 from kbroker.console.local_broker import LocalBroker
-from kbroker.console.operation import Asked, Operation
+from kbroker.console.operation import CheckedRequest, Operation
 from kbroker.console.operations import OPERATIONS
 from kbroker.console.problems import MEDIA_TYPE, BadRequest, Problem, problem_of
-from kbroker.console.sessions import Login, Sessions
+from kbroker.console.sessions import ConsoleLogin, Sessions
 from kbroker.exposition.own_hosts import is_own_host, refusal
 
 logger = logging.getLogger(__name__)
@@ -141,11 +141,13 @@ class Console:
             raise problem_of(error, operation.needs) from error
         return Response(body, media_type="application/json")
 
-    def _serve(self, operation: Operation, login: Login | None, values: dict[str, Any]) -> bytes:
+    def _serve(
+        self, operation: Operation, login: ConsoleLogin | None, values: dict[str, Any]
+    ) -> bytes:
         """In a thread."""
         with self._sessions.open(login) as cluster:
             found = operation.serve(
-                Asked(cluster, self._broker, values, self._decoding, login and login.user)
+                CheckedRequest(cluster, self._broker, values, self._decoding, login and login.user)
             )
         self._lags.maybe_look(partial(self._sessions.open, login))
         return json.dumps(found, ensure_ascii=True, separators=(",", ":")).encode()
@@ -177,7 +179,7 @@ class Console:
         return Response(text, 401, {**_CHALLENGE, **_FORGET}, _TYPES[".html"])
 
 
-def login_of(request: Request) -> Login | None:
+def login_of(request: Request) -> ConsoleLogin | None:
     """Who asks; None for nobody in particular. Raises BadRequest."""
     given = request.headers.get("authorization")
     if given is None:
@@ -190,7 +192,7 @@ def login_of(request: Request) -> Login | None:
     usable = colon and user and password and "\0" not in user + password
     if scheme.lower() != "basic" or not usable:
         raise BadRequest("Authorization: only Basic is allowed, with a user name and a password")
-    return Login(user, password)
+    return ConsoleLogin(user, password)
 
 
 async def _body(request: Request) -> Any:

@@ -137,7 +137,7 @@ class Parameter:
         }[self.kind]
 
 
-class Asked(NamedTuple):
+class CheckedRequest(NamedTuple):
     """A request that was checked. values: of path, query and body, with defaults. decoding: None
     without a schema registry. user: None of who has not logged in.
     """
@@ -149,9 +149,9 @@ class Asked(NamedTuple):
     user: str | None = None
 
 
-def asked_by_command(cluster: Cluster, values: Mapping[str, Any]) -> Asked:
+def asked_by_command(cluster: Cluster, values: Mapping[str, Any]) -> CheckedRequest:
     """Of an operation that has a verb, and so needs no broker of its own."""
-    return Asked(cluster, cast("LocalBroker", None), values)
+    return CheckedRequest(cluster, cast("LocalBroker", None), values)
 
 
 def paging(rows: int = 100, most: int = 500) -> tuple[Parameter, Parameter, Parameter]:
@@ -224,7 +224,7 @@ class Operation:
     method: str
     path: str
     summary: str
-    serve: Callable[[Asked], Mapping[str, Any]]
+    serve: Callable[[CheckedRequest], Mapping[str, Any]]
     answer: type[Any]
     query: Sequence[Parameter] = ()
     body: Sequence[Parameter] = ()

@@ -31,7 +31,7 @@ TOGETHER = 200
 COMMITTED, ABORTED, OPEN, WAITING = "committed", "aborted", "open", "waiting"
 
 
-class Bounds(NamedTuple):
+class ReadingBounds(NamedTuple):
     """records: that are found. scanned: that are looked at. deadline: of time.monotonic."""
 
     records: int
@@ -46,7 +46,7 @@ class FoundRecord(NamedTuple):
     transaction: str | None
 
 
-class Reading:
+class PartitionsReading:
     """positions: of the next record of each partition, before and after ``read``. ends: exclusive.
     stable: the last stable offsets. read_committed: without what is aborted; ends are stable then.
     complete: every partition was read to its end. scanned: records looked at.
@@ -73,7 +73,7 @@ class Reading:
         self.scanned = 0
         self.complete = False
 
-    def read(self, search: Search, bounds: Bounds) -> list[FoundRecord]:
+    def read(self, search: Search, bounds: ReadingBounds) -> list[FoundRecord]:
         """The records that are found. Raises CorruptRecords, OffsetOutOfRange, ..."""
         sources = {key: self._records(key) for key in self.positions}
         merged = self._merged(sources)
@@ -93,14 +93,16 @@ class Reading:
             for source in sources.values():
                 source.close()
 
-    def _is_over(self, bounds: Bounds) -> bool:
+    def _is_over(self, bounds: ReadingBounds) -> bool:
         return (
             self.scanned >= bounds.scanned
             or self._bytes >= BYTES_MAX
             or time.monotonic() > bounds.deadline
         )
 
-    def _some(self, merged: Iterator[FoundRecord], most: int, bounds: Bounds) -> list[FoundRecord]:
+    def _some(
+        self, merged: Iterator[FoundRecord], most: int, bounds: ReadingBounds
+    ) -> list[FoundRecord]:
         rows = []
         for row in merged:
             rows.append(row)
@@ -135,7 +137,11 @@ class Reading:
             self._at_end.add(key)
 
     def _take(
-        self, rows: list[FoundRecord], search: Search, bounds: Bounds, found: list[FoundRecord]
+        self,
+        rows: list[FoundRecord],
+        search: Search,
+        bounds: ReadingBounds,
+        found: list[FoundRecord],
     ) -> None:
         """Add those that are found, until there are enough; the next reading begins behind."""
         for row, is_found in zip(rows, search.find([row.record for row in rows]), strict=True):

@@ -36,7 +36,7 @@ class PlacedPartition(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ReplicaLayout:
     """racks: the brokers that run, with their racks; those without one count as one rack."""
 
     racks: Mapping[int, str | None]
@@ -56,7 +56,7 @@ class Move(NamedTuple):
         return [node for node in self.after if node not in self.before]
 
 
-def drain(layout: Layout, nodes: Collection[int]) -> list[Move]:
+def drain(layout: ReplicaLayout, nodes: Collection[int]) -> list[Move]:
     """Nothing is left on these brokers. Raises PlanRefused."""
     draft = _Draft(layout)
     _empty(draft, layout.partitions, [node for node in layout.racks if node not in nodes], nodes)
@@ -64,7 +64,7 @@ def drain(layout: Layout, nodes: Collection[int]) -> list[Move]:
 
 
 def spread(
-    layout: Layout, topics: Collection[str], nodes: Collection[int] | None = None
+    layout: ReplicaLayout, topics: Collection[str], nodes: Collection[int] | None = None
 ) -> list[Move]:
     """Of each topic, every broker has as many replicas and leads as many partitions, give or take
     one. nodes: only these brokers have any; None: all that run. Raises PlanRefused.
@@ -80,7 +80,7 @@ def spread(
     return draft.moves()
 
 
-def balance(layout: Layout) -> list[Move]:
+def balance(layout: ReplicaLayout) -> list[Move]:
     """Every broker has as many replicas and leads as many partitions, give or take one, as far as
     racks allow; and partitions are in as many racks as there are. Raises PlanRefused.
     """
@@ -89,7 +89,7 @@ def balance(layout: Layout) -> list[Move]:
     return draft.moves()
 
 
-def replication(layout: Layout, topics: Collection[str], factor: int) -> list[Move]:
+def replication(layout: ReplicaLayout, topics: Collection[str], factor: int) -> list[Move]:
     """Each partition of these topics has so many replicas. Raises PlanRefused."""
     if factor > len(layout.racks):
         count = len(layout.racks)
@@ -113,7 +113,7 @@ class _Draft:
     that it is the preferred leader of.
     """
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: ReplicaLayout) -> None:
         self.layout = layout
         self.nodes = {key: list(row.nodes) for key, row in layout.partitions.items()}
         self.counts: Counter[int] = Counter()
@@ -246,7 +246,7 @@ class _Draft:
         return self.size(key) * ((new not in original) - (old not in original))
 
 
-def _largest_first(layout: Layout, keys: Iterable[Key]) -> list[Key]:
+def _largest_first(layout: ReplicaLayout, keys: Iterable[Key]) -> list[Key]:
     """So that the small ones level out what the large ones have left."""
     return sorted(keys, key=lambda key: (-layout.partitions[key].size, key))
 

@@ -31,7 +31,7 @@ IDLE_MAX = 8
 IDLE_S = 60.0
 
 
-class Login(NamedTuple):
+class ConsoleLogin(NamedTuple):
     user: str
     password: str
 
@@ -63,7 +63,7 @@ class Sessions:
         self._salt = secrets.token_bytes(16)
 
     @contextmanager
-    def open(self, login: Login | None) -> Iterator[Cluster]:
+    def open(self, login: ConsoleLogin | None) -> Iterator[Cluster]:
         """A cluster with the rights of ``login``. Raises Problem, ClientError."""
         key = self._key(login)
         found = self._taken(key)
@@ -85,7 +85,7 @@ class Sessions:
         for each in idle:
             each.cluster.close()
 
-    def _key(self, login: Login | None) -> bytes:
+    def _key(self, login: ConsoleLogin | None) -> bytes:
         """Passwords are not kept by themselves."""
         text = "\0" if login is None else f"{login.user}\0{login.password}"
         return hashlib.sha256(self._salt + text.encode()).digest()
@@ -108,7 +108,7 @@ class Sessions:
         if oldest is not None:
             oldest.cluster.close()
 
-    def _connected(self, login: Login | None) -> Cluster:
+    def _connected(self, login: ConsoleLogin | None) -> Cluster:
         doors = [door for door in self._broker.doors if bool(door.mechanisms) == bool(login)]
         if not doors and login is None:
             raise Problem(401, "LOGIN_REQUIRED", "log in with a user name and a password")
@@ -146,7 +146,7 @@ class Sessions:
         return cluster
 
 
-def _sasl(mechanism: str, login: Login) -> dict[str, str]:
+def _sasl(mechanism: str, login: ConsoleLogin) -> dict[str, str]:
     return {
         "sasl.mechanism": mechanism,
         "sasl.username": login.user,

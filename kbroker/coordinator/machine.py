@@ -11,9 +11,10 @@ had touched soft state, the shard is also dropped and reloaded from its log, and
 pending requests get a retriable error. A machine therefore needs no way to undo anything.
 
 While fewer replicas than min.insync.replicas are in sync, the log takes no records, and that may
-last for hours. It is known before an operation begins (``Operation.refusal``), so no shard is
-reloaded for it: what would write asks with ``ensure_writable`` before it touches anything, and is
-rejected with nothing changed. A timer's function that is rejected runs again a little later.
+last for hours. It is known before an operation begins (``CoordinatorOperation.refusal``), so no
+shard is reloaded for it: what would write asks with ``ensure_writable`` before it touches
+anything, and is rejected with nothing changed. A timer's function that is rejected runs again a
+little later.
 
 Everything runs on the one thread of the io worker; an operation never awaits. What takes time (a
 call to another process) is an ``async def`` outside of operations, whose result comes back through
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.message import Message
-from kbroker.security.principal import ANONYMOUS, Principal
+from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 from kbroker.types import Offset, SlotId
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from kbroker.errors import WireError
     from kbroker.ipc.process_table import Address
     from kbroker.ipc.rpc import Rpc
-    from kbroker.metrics.catalog import Metric
+    from kbroker.metrics.catalog import MetricRow
     from kbroker.security.access import Access
 
 NO_PRODUCER = (-1, -1)
@@ -58,7 +59,7 @@ class Call:
         request: Any,
         client_id: str = "",
         client_host: str = "/127.0.0.1",
-        principal: Principal = ANONYMOUS,
+        principal: KafkaPrincipal = ANONYMOUS,
     ) -> None:
         self.api_key = api_key
         self.version = version
@@ -68,7 +69,7 @@ class Call:
         self.principal = principal  # the principal that was authorized for this request
 
 
-class Operation:
+class CoordinatorOperation:
     """The records, responses and callbacks requested by one run of a machine's function.
 
     refusal: why the log takes no records now, None if it does.
@@ -188,16 +189,16 @@ class Host(Protocol):
         """The process of this broker that owns a slot."""
         ...
 
-    def access(self, principal: Principal, host: str) -> Access:
+    def access(self, principal: KafkaPrincipal, host: str) -> Access:
         """What a client may do. host: its address."""
         ...
 
-    def count(self, metric: Metric, amount: int = 1) -> None:
+    def count(self, metric: MetricRow, amount: int = 1) -> None:
         """Add to a counter of ``metrics.catalog``."""
         ...
 
 
-Handler = Callable[[Operation, Call], Any]
+Handler = Callable[[CoordinatorOperation, Call], Any]
 Task = Callable[[Call], Coroutine[Pending[Any], None, Any]]
 
 
@@ -241,11 +242,11 @@ class Machine(Protocol):
         """A transaction that wrote to this partition has ended; live or while loading."""
         ...
 
-    def loaded(self, op: Operation) -> None:
+    def loaded(self, op: CoordinatorOperation) -> None:
         """Everything has been replayed: start timers, finish what a crash interrupted."""
         ...
 
-    def on_image(self, op: Operation, changes: ImageChanges) -> None:
+    def on_image(self, op: CoordinatorOperation, changes: ImageChanges) -> None:
         """Topics were created, changed or deleted: name -> (old, new)."""
         ...
 

@@ -17,7 +17,7 @@ from kbroker._ext.log.committed_queue import CallSink
 from kbroker._ext.record.plain_batch import build_batch
 from kbroker.cluster.changes import ImageChanges
 from kbroker.coordinator.loader import Loader
-from kbroker.coordinator.machine import NO_PRODUCER, Call, Machine, Operation
+from kbroker.coordinator.machine import NO_PRODUCER, Call, CoordinatorOperation, Machine
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.coordinator.timers import Timers
 from kbroker.errors import ErrorCode, ShortageError, StorageError, WireError
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from kbroker.config.loader import BrokerConfig
     from kbroker.ipc.process_table import Address
     from kbroker.ipc.rpc import Rpc
-    from kbroker.metrics.catalog import Metric
+    from kbroker.metrics.catalog import MetricRow
     from kbroker.security.access import Access
-    from kbroker.security.principal import Principal
+    from kbroker.security.principal import KafkaPrincipal
     from kbroker.storage.log.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ LOADED = CallSink(
 )
 
 
-class Process(Protocol):
+class ShardProcess(Protocol):
     """What a shard needs from its io worker."""
 
     rpc: Rpc
@@ -121,10 +121,10 @@ class Process(Protocol):
     def io_worker(self, slot: int) -> Address:
         """The process that owns a slot."""
 
-    def access(self, principal: Principal, host: str) -> Access:
+    def access(self, principal: KafkaPrincipal, host: str) -> Access:
         """What a client may do."""
 
-    def count(self, metric: Metric, amount: int) -> None:
+    def count(self, metric: MetricRow, amount: int) -> None:
         """Add to a counter."""
 
 
@@ -133,7 +133,7 @@ class Shard:
 
     def __init__(
         self,
-        process: Process,
+        process: ShardProcess,
         log: PartitionLog,
         make_machine: Callable[[Shard], Machine],
         codec: int,
@@ -161,7 +161,7 @@ class Shard:
             finish, self._fail, self._expire, lambda: self.wait_max_ms, self._hold
         )
         # Committed while too few replicas were in sync: their consequences wait until enough are.
-        self._held: list[Operation] = []
+        self._held: list[CoordinatorOperation] = []
         self._is_refusing = False
         # Operations requested while another one runs; each is complete before the next one starts.
         self._queue: deque[tuple[Pending[Any], Callable[..., Any], tuple[Any, ...]]] = deque()
@@ -206,10 +206,10 @@ class Shard:
     def io_worker(self, slot: int) -> Address:
         return self._process.io_worker(slot)
 
-    def access(self, principal: Principal, host: str) -> Access:
+    def access(self, principal: KafkaPrincipal, host: str) -> Access:
         return self._process.access(principal, host)
 
-    def count(self, metric: Metric, amount: int = 1) -> None:
+    def count(self, metric: MetricRow, amount: int = 1) -> None:
         self._process.count(metric, amount)
 
     def execute(self, function: Callable[..., Any], *args: Any) -> Pending[Any]:
@@ -406,7 +406,7 @@ class Shard:
         if rejected is not None:
             outcome.resolve(error=rejected)
             return
-        op = Operation(self._refusal())
+        op = CoordinatorOperation(self._refusal())
         try:
             result = function(op, *args)
         except WireError as error:
@@ -436,7 +436,7 @@ class Shard:
             # The other clients are not at fault and should retry.
             self._reload(failure, WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
-    def _broken(self, op: Operation, outcome: Pending[Any], error: Exception) -> None:
+    def _broken(self, op: CoordinatorOperation, outcome: Pending[Any], error: Exception) -> None:
         """An operation raised an exception: its changes of soft state cannot be trusted."""
         logger.error("%s: an operation failed", self._log.name, exc_info=error)
         failure = WireError(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -461,7 +461,7 @@ class Shard:
             )
         return Refused()
 
-    def _append(self, op: Operation) -> WireError | None:
+    def _append(self, op: CoordinatorOperation) -> WireError | None:
         """Write the records and replay them; the error if they could not be written."""
         if op.refusal is not None:
             return op.refusal
@@ -507,7 +507,7 @@ class Shard:
         logger.error("%s: a record could not be replayed", self._log.name, exc_info=error)
         self._reload(WireError(ErrorCode.UNKNOWN_SERVER_ERROR))
 
-    def _settle(self, op: Operation) -> None:
+    def _settle(self, op: CoordinatorOperation) -> None:
         """Respond once everything that the operation has written or seen is committed."""
         if not op.responses and not op.callbacks:
             return
@@ -534,10 +534,10 @@ class Shard:
         text = f"no commit within {self.wait_max_ms} ms"
         return WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
 
-    def _fail(self, op: Operation, error: WireError) -> None:
+    def _fail(self, op: CoordinatorOperation, error: WireError) -> None:
         fail(op, self.failure(error))
 
-    def _hold(self, op: Operation) -> None:
+    def _hold(self, op: CoordinatorOperation) -> None:
         """The records are committed, but fewer replicas have them than min.insync.replicas."""
         fail(op, self.failure(WireError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)))
         op.responses.clear()
@@ -545,7 +545,7 @@ class Shard:
             self._held.append(op)
             self.set_timer(HELD_TIMER, CONFIRM_MS, self._confirm)
 
-    def _confirm(self, _: Operation) -> None:
+    def _confirm(self, _: CoordinatorOperation) -> None:
         """Let the consequences follow of what enough replicas have by now: all that are in sync."""
         if self._committed.is_maximal_under_min_isr:
             self.set_timer(HELD_TIMER, CONFIRM_MS, self._confirm)
@@ -554,7 +554,7 @@ class Shard:
         for op in held:
             finish(op)
 
-    def _expire(self, op: Operation) -> None:
+    def _expire(self, op: CoordinatorOperation) -> None:
         """Fail operations that have waited too long. The records stay, and if they are committed
         after all, their consequences still follow.
         """
@@ -562,7 +562,7 @@ class Shard:
         op.responses.clear()
 
 
-def finish(op: Operation) -> None:
+def finish(op: CoordinatorOperation) -> None:
     """The records are committed: send the responses and call back."""
     for pending, response in op.responses:
         if isinstance(response, WireError):
@@ -573,7 +573,7 @@ def finish(op: Operation) -> None:
         callback()
 
 
-def fail(op: Operation, error: WireError) -> None:
+def fail(op: CoordinatorOperation, error: WireError) -> None:
     """The records will not be committed: every response becomes the error."""
     for pending, _ in op.responses:
         pending.resolve(error=error)

@@ -69,7 +69,7 @@ def label(name: str, value: str) -> str:
 NO_TAGS = Tags()
 
 
-class Times(NamedTuple):
+class Distribution(NamedTuple):
     """A distribution, in milliseconds. total: values since the start; the others: of late. rate: a
     second; None: not known yet.
     """
@@ -90,7 +90,7 @@ class Bean(NamedTuple):
     help: str
 
 
-Value = Any  # a number, or Times
+Value = Any  # a number, or Distribution
 Sample = tuple[Tags, Value]
 Samples = tuple[Bean, Iterable[Sample]]
 

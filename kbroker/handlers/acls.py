@@ -21,12 +21,12 @@ from kbroker.protocol.messages.describe_acls import DescribeAclsRequest, Describ
 from kbroker.security.acl_index import AclIndex
 from kbroker.security.acls import (
     ANY_KIND,
-    Acl,
+    AccessControlEntry,
+    AclBinding,
     AclFilter,
-    Entry,
     PatternType,
     Permission,
-    Resource,
+    ResourcePattern,
 )
 from kbroker.security.operations import CLUSTER_NAME, AclOperation, Kind
 from kbroker.security.principal import parse
@@ -77,7 +77,7 @@ async def handle_describe_acls(
     acls = known_acls(ctx, "No Authorizer is configured on the broker")
     asked = checked_filter(ctx, request)
     cls = DescribeAclsResponse
-    described: dict[Resource, DescribeAclsResponse.DescribeAclsResource] = {}
+    described: dict[ResourcePattern, DescribeAclsResponse.DescribeAclsResource] = {}
     for resource, entries in list(acls.resources.items()):
         if not asked.matches_resource(resource):
             continue
@@ -95,7 +95,7 @@ async def handle_describe_acls(
     return cls(resources=list(described.values()))
 
 
-def entry_fields(entry: Entry) -> dict[str, Any]:
+def entry_fields(entry: AccessControlEntry) -> dict[str, Any]:
     return {
         "principal": entry.principal,
         "host": entry.host,
@@ -156,7 +156,7 @@ async def handle_create_acls(ctx: RequestContext, request: CreateAclsRequest) ->
     """Have the ACLs stored, whichever broker this is; they are in effect here with the response."""
     known_acls(ctx, "No Authorizer is configured.")
     results: list[AclResult | None] = []
-    valid: list[Acl] = []
+    valid: list[AclBinding] = []
     async for creation in ctx.each(request.creations):
         try:
             valid.append(checked_creation(ctx, creation))
@@ -172,7 +172,7 @@ async def handle_create_acls(ctx: RequestContext, request: CreateAclsRequest) ->
     )
 
 
-def checked_creation(ctx: RequestContext, asked: CreateAclsRequest.AclCreation) -> Acl:
+def checked_creation(ctx: RequestContext, asked: CreateAclsRequest.AclCreation) -> AclBinding:
     """INVALID_REQUEST or UNSUPPORTED_VERSION for an ACL that cannot be."""
     kind, name, pattern = asked.resource_type, asked.resource_name, asked.resource_pattern_type
     if ctx.api_version == 0 and pattern != PatternType.LITERAL:
@@ -199,8 +199,8 @@ def checked_creation(ctx: RequestContext, asked: CreateAclsRequest.AclCreation) 
             text = str(error)
     if text:
         raise WireError(ErrorCode.INVALID_REQUEST, text)
-    entry = Entry(asked.principal, asked.host, asked.operation, asked.permission_type)
-    return Acl(Resource(kind, pattern, name), entry)
+    entry = AccessControlEntry(asked.principal, asked.host, asked.operation, asked.permission_type)
+    return AclBinding(ResourcePattern(kind, pattern, name), entry)
 
 
 # -- delete --------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from kbroker.errors import WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
 from kbroker.handlers.support.altered_configs import REQUIREMENTS, all_failed, alter, own_name
-from kbroker.ipc.calls import ALTER_CONFIGS, AlterConfigs, ResourceSettings, Setting
+from kbroker.ipc.calls import ALTER_CONFIGS, AlterConfigs, ResourceSettings, SettingValue
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
@@ -32,6 +32,6 @@ async def handle_alter_configs(
         lambda resource: ResourceSettings(
             resource.resource_type,
             resource.resource_name,
-            [Setting(own_name(resource, c.name), c.value) for c in resource.configs],
+            [SettingValue(own_name(resource, c.name), c.value) for c in resource.configs],
         ),
     )

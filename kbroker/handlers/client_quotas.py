@@ -14,7 +14,7 @@ from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
 from kbroker.handlers.support.requirements import on_cluster
-from kbroker.ipc.calls import ALTER_QUOTAS, AlterQuotas, EntityChange, Setting
+from kbroker.ipc.calls import ALTER_QUOTAS, AlterQuotas, EntityChange, SettingValue
 from kbroker.metastore.entities import CLIENT_ID, IP, USER, Entity, parse_entity
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.alter_client_quotas import (
@@ -182,7 +182,7 @@ def change_of(entry: AlterClientQuotasRequest.EntryData) -> EntityChange:
         if problem is not None:
             raise WireError(ErrorCode.INVALID_REQUEST, problem)
     # Only quotas: the node of a user has credentials, too.
-    settings = [Setting(key, value) for key, value in configs.items() if key in keys]
+    settings = [SettingValue(key, value) for key, value in configs.items() if key in keys]
     return EntityChange(entity.path, settings)
 
 

@@ -9,16 +9,22 @@ from itertools import chain
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kbroker._ext.shared.partition_table import FOLLOWER, LEADER, OFFLINE, ONLINE
-from kbroker.cluster.image import NO_SLOT, BrokerImage, ClusterImage, Endpoint, PartitionImage
+from kbroker.cluster.image import (
+    NO_SLOT,
+    AdvertisedEndpoint,
+    BrokerImage,
+    ClusterImage,
+    PartitionImage,
+)
 from kbroker.config.quota_keys import MUTATION
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.calls import (
     CREATE_TOPICS,
+    CallOperation,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
     OfClient,
-    Operation,
     TopicResult,
     TopicToCreate,
 )
@@ -26,10 +32,10 @@ from kbroker.ipc.process_table import CONTROLLER, Address
 from kbroker.ipc.rpc import Pending
 from kbroker.ipc.slices import Slices
 from kbroker.protocol.api import ApiKey, title
-from kbroker.protocol.header import RequestHeader
+from kbroker.protocol.header import DecodedHeader
 from kbroker.security.access import EVERYTHING
 from kbroker.security.operations import CLUSTER_NAME, AclOperation, Kind
-from kbroker.security.principal import ANONYMOUS, Principal
+from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 from kbroker.types import BrokerId
 
 if TYPE_CHECKING:
@@ -106,7 +112,7 @@ class RequestContext:
         self,
         process: NetworkWorker,
         connection: Connection,
-        header: RequestHeader,
+        header: DecodedHeader,
         frame: bytes,
         config: BrokerConfig,
         producer_ids: ProducerIds,
@@ -120,7 +126,7 @@ class RequestContext:
         self.connection = connection
         self.access: Access = connection.access
         # As of the arrival of the request; a client may authenticate again.
-        self.principal: Principal = self.access.principal
+        self.principal: KafkaPrincipal = self.access.principal
         self.listener: str = process.context.listeners[connection.listener][0].name
         self.image: ClusterImage = process.image
         self.config = config
@@ -205,7 +211,7 @@ class RequestContext:
     # -- calls -------------------------------------------------------------------------------
 
     def controller(
-        self, operation: Operation[Q, A], request: Q, timeout_ms: int | None = None
+        self, operation: CallOperation[Q, A], request: Q, timeout_ms: int | None = None
     ) -> Pending[A]:
         """Call the controller; the request of a change names the client's principal."""
         if isinstance(request, OfClient) and self.principal != ANONYMOUS:
@@ -214,7 +220,7 @@ class RequestContext:
 
     async def change_in_parts(
         self,
-        operation: Operation[Q, list[TopicResult]],
+        operation: CallOperation[Q, list[TopicResult]],
         timeout_ms: int,
         topics: Sequence[Sequence[N]],
         request: Callable[[list[N], int], Q],
@@ -275,7 +281,7 @@ class RequestContext:
         )
 
     def io_worker(
-        self, to: Address, operation: Operation[Q, A], request: Q, timeout_ms: int | None = None
+        self, to: Address, operation: CallOperation[Q, A], request: Q, timeout_ms: int | None = None
     ) -> Pending[A]:
         """Call one io worker."""
         return self.process.rpc.call(to, operation, request, timeout_ms)
@@ -287,7 +293,7 @@ class RequestContext:
 
     # -- the image ---------------------------------------------------------------------------
 
-    def endpoint(self, broker: BrokerImage) -> Endpoint | None:
+    def endpoint(self, broker: BrokerImage) -> AdvertisedEndpoint | None:
         """The broker's address for this client: that of the listener that it uses."""
         for endpoint in broker.endpoints:
             if endpoint.listener == self.listener:

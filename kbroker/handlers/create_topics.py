@@ -15,7 +15,7 @@ from kbroker.ipc.calls import (
     CREATE_TOPICS,
     Assigned,
     CreateTopics,
-    Setting,
+    SettingValue,
     TopicResult,
     TopicToCreate,
 )
@@ -98,7 +98,7 @@ def wanted(topic: CreateTopicsRequest.CreatableTopic) -> TopicToCreate:
         topic.num_partitions,
         topic.replication_factor,
         [Assigned(a.partition_index, a.broker_ids) for a in topic.assignments],
-        [Setting(setting_name(config.name), config.value) for config in topic.configs],
+        [SettingValue(setting_name(config.name), config.value) for config in topic.configs],
     )
 
 

@@ -18,11 +18,11 @@ from kbroker.ipc.calls import (
     DESCRIBE_TOKENS,
     EXPIRE_TOKEN,
     RENEW_TOKEN,
+    CallOperation,
     ChangeToken,
     CreateToken,
     DescribeTokens,
     FoundToken,
-    Operation,
     TokenEnd,
 )
 from kbroker.protocol.api import ApiKey
@@ -45,7 +45,7 @@ from kbroker.protocol.messages.renew_delegation_token import (
 from kbroker.protocol.primitives import Buffer
 from kbroker.security.delegation import USER
 from kbroker.security.operations import AclOperation, Kind
-from kbroker.security.principal import ANONYMOUS, Principal
+from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 
 NEVER_MS = -1
 KEY = "delegation.token.master.key"
@@ -78,13 +78,13 @@ def may_have_tokens(ctx: RequestContext) -> bool:
 # -- create
 
 
-def principal_of(named: CreateDelegationTokenRequest.CreatableRenewers) -> Principal:
+def principal_of(named: CreateDelegationTokenRequest.CreatableRenewers) -> KafkaPrincipal:
     """The principal in a request; INVALID_PRINCIPAL_TYPE for one that cannot log in."""
     if named.principal_type != USER:
         raise WireError(ErrorCode.INVALID_PRINCIPAL_TYPE)
     if not 0 < len(named.principal_name) <= NAME_CHARS_MAX:
         raise WireError(ErrorCode.INVALID_REQUEST)
-    return Principal(named.principal_type, named.principal_name)
+    return KafkaPrincipal(named.principal_type, named.principal_name)
 
 
 @api(
@@ -98,7 +98,7 @@ async def handle_create_delegation_token(
     """For the client itself, or, in version 3, for another owner. An error names both, too."""
     owner = requester = ctx.principal
     if request.owner_principal_name:
-        owner = Principal(request.owner_principal_type or "", request.owner_principal_name)
+        owner = KafkaPrincipal(request.owner_principal_type or "", request.owner_principal_name)
     try:
         check_connection(ctx)
         token = await created(ctx, request, owner)
@@ -108,7 +108,7 @@ async def handle_create_delegation_token(
 
 
 async def created(
-    ctx: RequestContext, request: CreateDelegationTokenRequest, owner: Principal
+    ctx: RequestContext, request: CreateDelegationTokenRequest, owner: KafkaPrincipal
 ) -> FoundToken:
     requester = ctx.principal
     # COMPAT: the authorization comes before the type of the owner, and the renewers.
@@ -126,8 +126,8 @@ async def created(
 
 def created_response(
     ctx: RequestContext,
-    owner: Principal,
-    requester: Principal,
+    owner: KafkaPrincipal,
+    requester: KafkaPrincipal,
     token: FoundToken | None = None,
     error: WireError | None = None,
 ) -> CreateDelegationTokenResponse:
@@ -171,7 +171,10 @@ async def handle_expire_delegation_token(
 
 
 async def changed(
-    ctx: RequestContext, operation: Operation[ChangeToken, TokenEnd], secret: Buffer, period_ms: int
+    ctx: RequestContext,
+    operation: CallOperation[ChangeToken, TokenEnd],
+    secret: Buffer,
+    period_ms: int,
 ) -> tuple[int, int]:
     """The error code, and when the token ends."""
     try:
@@ -206,7 +209,7 @@ async def handle_describe_delegation_token(
             return cls()
         owners = None
         if request.owners is not None:
-            owners = [Principal(o.principal_type, o.principal_name) for o in request.owners]
+            owners = [KafkaPrincipal(o.principal_type, o.principal_name) for o in request.owners]
         tokens = []
         after, is_last = "", False
         while not is_last:

@@ -19,8 +19,8 @@ from kbroker.ipc.calls import (
     AWAIT_DELETION,
     DELETE_RECORDS,
     AwaitedDeletion,
-    Deletion,
     LowWatermark,
+    RecordDeletion,
 )
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol.api import ApiKey
@@ -38,7 +38,7 @@ NO_LOW_WATERMARK = -1
 class Started(NamedTuple):
     """A deletion that its owner was asked for."""
 
-    deletion: Deletion
+    deletion: RecordDeletion
     call: Pending[LowWatermark]
 
 
@@ -76,7 +76,7 @@ async def handle_delete_records(
     deletable = ctx.allowed(
         AclOperation.DELETE, Kind.TOPIC, (topic.name for topic in request.topics)
     )
-    behind: list[tuple[Deletion, Row]] = []
+    behind: list[tuple[RecordDeletion, Row]] = []
 
     def begin(name: str, partition: Asked) -> Started | WireError:
         return start(ctx, name, partition, owners, deletable)
@@ -98,7 +98,7 @@ def start(
     ctx: RequestContext,
     topic: str,
     partition: Asked,
-    owners: OwnerCalls[Deletion, LowWatermark],
+    owners: OwnerCalls[RecordDeletion, LowWatermark],
     deletable: Container[str],
 ) -> Started | WireError:
     """Start with one partition."""
@@ -113,7 +113,7 @@ def start(
             raise WireError(ErrorCode.OFFSET_OUT_OF_RANGE)
     except WireError as error:
         return error.bare()
-    deletion = Deletion(image.slot, Offset(offset))
+    deletion = RecordDeletion(image.slot, Offset(offset))
     return Started(deletion, owners.ask(deletion))
 
 
@@ -127,7 +127,7 @@ def check_topic(ctx: RequestContext, name: str) -> None:
 
 
 async def partition_result(
-    number: int, started: Started | WireError, behind: list[tuple[Deletion, Row]]
+    number: int, started: Started | WireError, behind: list[tuple[RecordDeletion, Row]]
 ) -> Row:
     """The response's entry of one partition; added to ``behind`` if followers are."""
     if isinstance(started, WireError):
@@ -147,7 +147,7 @@ async def partition_result(
 
 
 async def wait_for_followers(
-    ctx: RequestContext, behind: list[tuple[Deletion, Row]], until_ms: int
+    ctx: RequestContext, behind: list[tuple[RecordDeletion, Row]], until_ms: int
 ) -> None:
     """Wait until every live replica has deleted the records, or the time is up."""
     owners = OwnerCalls(ctx, AWAIT_DELETION, max(0, until_ms - now_ms()) + CALL_MARGIN_MS)

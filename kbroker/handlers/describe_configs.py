@@ -17,7 +17,7 @@ from kbroker.config.describe import (
     describe_topic,
     describe_unknown,
 )
-from kbroker.config.loader import Source
+from kbroker.config.loader import ConfigSource
 from kbroker.config.resource_types import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kbroker.config.topic_config import TopicConfig, setting_name
 from kbroker.errors import ErrorCode, WireError
@@ -144,12 +144,12 @@ def settings(ctx: RequestContext, resource: Asked) -> list[ConfigEntry]:
 def settings_of_broker(ctx: RequestContext, name: str, names: set[str] | None) -> list[ConfigEntry]:
     """Those of this broker, or of all of them; stored ones that nobody here knows, too."""
     stored = ctx.image.broker_config
-    layers = [(int(Source.DYNAMIC_DEFAULT_BROKER), stored.get(DEFAULT, {}))]
+    layers = [(int(ConfigSource.DYNAMIC_DEFAULT_BROKER), stored.get(DEFAULT, {}))]
     if name == DEFAULT_BROKER:
         found = describe_broker_defaults(ctx.config, names)
     else:
         found = describe_broker(ctx.config, names)
-        layers.insert(0, (int(Source.DYNAMIC_BROKER), stored.get(name, {})))
+        layers.insert(0, (int(ConfigSource.DYNAMIC_BROKER), stored.get(name, {})))
     return found + describe_unknown(layers, names)
 
 

@@ -25,7 +25,7 @@ from kbroker.ipc.slices import Turn
 from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey, request_class, response_class, title
 from kbroker.protocol.codec import DecodeError, EncodeError
-from kbroker.protocol.header import RequestHeader, decode_request_header, encode_response_header
+from kbroker.protocol.header import DecodedHeader, decode_request_header, encode_response_header
 from kbroker.protocol.message import Message
 from kbroker.protocol.messages.api_versions import ApiVersionsResponse
 
@@ -62,7 +62,7 @@ _INT32 = struct.Struct(">i")
 ONE_GO_BYTES = 4096
 
 
-class Dispatcher:
+class RequestDispatcher:
     """Serves every request without a hot path of its own; one per network process."""
 
     def __init__(self, worker: NetworkWorker) -> None:
@@ -98,7 +98,7 @@ class Dispatcher:
         return self._serve(connection, header, frame, failed)
 
     def _serve(
-        self, connection: Connection, header: RequestHeader, frame: bytes, handler: Handler
+        self, connection: Connection, header: DecodedHeader, frame: bytes, handler: Handler
     ) -> Pending[Response]:
         """Decode the request and run its handler when it is the connection's turn."""
         ctx = self._context(connection, header, frame)
@@ -106,12 +106,12 @@ class Dispatcher:
 
     def _serve_token(self, connection: Connection, token: bytes) -> Pending[Response]:
         """The same for a token without a header, as it follows SaslHandshake 0."""
-        header = RequestHeader(ApiKey.SASL_AUTHENTICATE, 0, 0, None, 0)
+        header = DecodedHeader(ApiKey.SASL_AUTHENTICATE, 0, 0, None, 0)
         ctx = self._context(connection, header, token)
         return self._worker.slices.start(connection.turn, serve_token(ctx))
 
     def _context(
-        self, connection: Connection, header: RequestHeader, frame: bytes
+        self, connection: Connection, header: DecodedHeader, frame: bytes
     ) -> RequestContext:
         worker = self._worker
         if connection.turn is None:
@@ -219,7 +219,7 @@ def throttled(ctx: RequestContext, response: Message | bytes, throttle_ms: int) 
     return response
 
 
-def api_versions_fallback(header: RequestHeader) -> bytes:
+def api_versions_fallback(header: DecodedHeader) -> bytes:
     """The response to a newer ApiVersions: version 0 with only the range of ApiVersions itself
     (KIP-511).
     """

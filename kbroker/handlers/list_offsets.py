@@ -25,8 +25,8 @@ from kbroker.ipc.calls import (
     OFFSETS_BEFORE,
     FoundOffset,
     FoundOffsets,
-    OffsetQuestion,
     SegmentsQuestion,
+    TimestampQuestion,
 )
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol.api import NEVER, ApiKey
@@ -66,7 +66,7 @@ FIRST_WITH_NOT_AVAILABLE = 5
 Outcome = FoundOffset | FoundOffsets
 
 
-class Lookup(NamedTuple):
+class OffsetLookup(NamedTuple):
     """A partition that is being looked up. ``outcome``: the response, or a call that will bring it.
 
     bound: the offset from which on the client may not see records. not_yet: the error instead of
@@ -83,7 +83,7 @@ class Owners(NamedTuple):
     """The calls to owners for what slots do not have: for version 0, and for the others."""
 
     old: OwnerCalls[SegmentsQuestion, FoundOffsets]
-    new: OwnerCalls[OffsetQuestion, FoundOffset]
+    new: OwnerCalls[TimestampQuestion, FoundOffset]
 
     def send(self) -> None:
         self.old.send()
@@ -121,7 +121,7 @@ async def handle_list_offsets(
     )
     owners = Owners(OwnerCalls(ctx, OFFSETS_BEFORE), OwnerCalls(ctx, LIST_OFFSETS))
 
-    def start(name: str, partition: Asked) -> Lookup | WireError:
+    def start(name: str, partition: Asked) -> OffsetLookup | WireError:
         place = name, partition.partition_index
         is_repeated = place in seen
         seen.add(place)
@@ -131,7 +131,7 @@ async def handle_list_offsets(
             return WireError(ErrorCode.INVALID_REQUEST)
         return look_up(ctx, request, *place, partition, owners)
 
-    def result(partition: Asked, found: Lookup | WireError) -> Coroutine[object, None, Row]:
+    def result(partition: Asked, found: OffsetLookup | WireError) -> Coroutine[object, None, Row]:
         return partition_result(ctx, partition, found)
 
     response = ListOffsetsResponse()
@@ -149,7 +149,7 @@ def look_up(
     number: int,
     partition: Asked,
     owners: Owners,
-) -> Lookup | WireError:
+) -> OffsetLookup | WireError:
     """Start with one partition."""
     timestamp = partition.timestamp
     if timestamp < 0 and ctx.api_version < FIRST_VERSIONS.get(timestamp, NEVER):
@@ -175,9 +175,9 @@ def look_up(
     else:
         # A timestamp; or the start of a log with several epochs: its owner knows which it is of.
         asked = EARLIEST if timestamp == EARLIEST_LOCAL else timestamp
-        question = OffsetQuestion(image.slot, asked, request.isolation_level)
+        question = TimestampQuestion(image.slot, asked, request.isolation_level)
         outcome = owners.new.ask(question)
-    return Lookup(image, outcome, bound, not_yet)
+    return OffsetLookup(image, outcome, bound, not_yet)
 
 
 def epoch_of_start(slot: Slot) -> int | None:
@@ -230,7 +230,7 @@ def awaited(version: int) -> WireError:
 
 
 async def partition_result(
-    ctx: RequestContext, partition: Asked, lookup: Lookup | WireError
+    ctx: RequestContext, partition: Asked, lookup: OffsetLookup | WireError
 ) -> Row:
     """The response's entry of one partition."""
     number = partition.partition_index

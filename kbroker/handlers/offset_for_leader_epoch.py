@@ -12,7 +12,7 @@ from kbroker.handlers.context import RequestContext, partition_error
 from kbroker.handlers.registry import api
 from kbroker.handlers.support.owner_calls import OwnerCalls, each_partition
 from kbroker.handlers.support.requirements import each
-from kbroker.ipc.calls import OFFSET_FOR_LEADER_EPOCH, EpochEnd, EpochQuestion
+from kbroker.ipc.calls import OFFSET_FOR_LEADER_EPOCH, EpochEndQuestion, EpochEndReply
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.offset_for_leader_epoch import (
@@ -28,8 +28,8 @@ Row = OffsetForLeaderEpochResponse.EpochEndOffset
 if TYPE_CHECKING:
     from kbroker._ext.shared.partition_table import Slot
 
-UNKNOWN = EpochEnd(-1, -1)
-Asked = Pending[EpochEnd] | EpochEnd | WireError
+UNKNOWN = EpochEndReply(-1, -1)
+Asked = Pending[EpochEndReply] | EpochEndReply | WireError
 
 
 def fail(
@@ -82,7 +82,7 @@ def ask(
     ctx: RequestContext,
     topic: str,
     partition: Partition,
-    owners: OwnerCalls[EpochQuestion, EpochEnd],
+    owners: OwnerCalls[EpochEndQuestion, EpochEndReply],
     describable: Container[str],
 ) -> Asked:
     """Start with one partition."""
@@ -93,10 +93,10 @@ def ask(
     except WireError as error:
         return error.bare()
     known = end_by_slot(slot, partition.leader_epoch)
-    return known or owners.ask(EpochQuestion(image.slot, partition.leader_epoch))
+    return known or owners.ask(EpochEndQuestion(image.slot, partition.leader_epoch))
 
 
-def end_by_slot(slot: Slot, leader_epoch: int) -> EpochEnd | None:
+def end_by_slot(slot: Slot, leader_epoch: int) -> EpochEndReply | None:
     """The result of ``LeaderEpochs.end_offset_for``, as far as the slot has it: for the last two
     epochs and later ones.
     """
@@ -104,12 +104,12 @@ def end_by_slot(slot: Slot, leader_epoch: int) -> EpochEnd | None:
     if leader_epoch < 0 or leader_epoch > latest:
         return UNKNOWN
     if leader_epoch == latest:
-        return EpochEnd(latest, slot["log_end"][0])
+        return EpochEndReply(latest, slot["log_end"][0])
     if previous < 0:
         # Older than all epochs in the log: they begin where the oldest one begins.
-        return EpochEnd(leader_epoch, slot["latest_epoch_start"])
+        return EpochEndReply(leader_epoch, slot["latest_epoch_start"])
     if leader_epoch >= previous:
-        return EpochEnd(previous, slot["latest_epoch_start"])
+        return EpochEndReply(previous, slot["latest_epoch_start"])
     return None
 
 
@@ -119,7 +119,7 @@ async def partition_result(partition: Partition, asked: Asked) -> Row:
     if isinstance(asked, WireError):
         return failed(number, asked)
     try:
-        found = asked if isinstance(asked, EpochEnd) else await asked
+        found = asked if isinstance(asked, EpochEndReply) else await asked
     except WireError as error:
         return failed(number, error)
     return OffsetForLeaderEpochResponse.EpochEndOffset(

@@ -39,18 +39,18 @@ from kbroker.protocol.messages.sasl_authenticate import (
     SaslAuthenticateResponse,
 )
 from kbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from kbroker.security.principal import Principal, of_user
+from kbroker.security.principal import KafkaPrincipal, of_user
 from kbroker.security.sasl.exchange import (
     Authenticated,
     Challenge,
-    Failed,
-    Lookup,
-    Mechanism,
+    CredentialLookup,
+    NotAuthenticated,
+    SaslServer,
     Step,
     Unavailable,
     Work,
 )
-from kbroker.security.sasl.scram import USER_NAME_MAX, Credential, Nobody, StoredCredential
+from kbroker.security.sasl.scram import USER_NAME_MAX, Nobody, ScramCredential, StoredCredential
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ NO_LISTENER = SaslListener({}, {})
 NOT_VERIFIED = "Authentication failed: credentials for user could not be verified"
 
 
-class Login:
+class ConnectionLogin:
     """How far a connection's client has authenticated; ``Connection.login``.
 
     listener: what it may authenticate with. mechanism: chosen last. is_token: it has logged in with
@@ -87,8 +87,8 @@ class Login:
     def __init__(self) -> None:
         self.listener = NO_LISTENER
         self.mechanism = self.bad_mechanism = ""
-        self.exchange: Mechanism | None = None
-        self.principal: Principal | None = None  # once it is known
+        self.exchange: SaslServer | None = None
+        self.principal: KafkaPrincipal | None = None  # once it is known
         self.is_token = False
         self.again_ms = 0  # when it last began to authenticate again
         self.tokens = 0  # of this exchange
@@ -120,7 +120,7 @@ async def handle_sasl_handshake(
     ctx: RequestContext, request: SaslHandshakeRequest
 ) -> SaslHandshakeResponse:
     """Choose a mechanism, on a new connection or when a session is to be renewed (KIP-368)."""
-    login: Login | None = ctx.connection.login
+    login: ConnectionLogin | None = ctx.connection.login
     if login is None or not may_begin(ctx, login):
         return SaslHandshakeResponse(error_code=int(ErrorCode.ILLEGAL_SASL_STATE))
     listener: SaslListener = ctx.process.sasl_listeners[ctx.connection.listener]
@@ -135,7 +135,7 @@ async def handle_sasl_handshake(
     return response
 
 
-def may_begin(ctx: RequestContext, login: Login) -> bool:
+def may_begin(ctx: RequestContext, login: ConnectionLogin) -> bool:
     """COMPAT: a session without an end is not renewed, nor is one that has just been."""
     phase = ctx.connection.phase
     if phase == SESSION:
@@ -151,12 +151,12 @@ def may_begin(ctx: RequestContext, login: Login) -> bool:
 async def handle_sasl_authenticate(
     ctx: RequestContext, request: SaslAuthenticateRequest
 ) -> SaslAuthenticateResponse | None:
-    login: Login | None = ctx.connection.login
+    login: ConnectionLogin | None = ctx.connection.login
     if login is None or ctx.connection.phase != AUTHENTICATING:
         raise WireError(ErrorCode.ILLEGAL_SASL_STATE, ALREADY)
     try:
         step, session_ms = await take_token(ctx, login, bytes(request.auth_bytes))
-    except Failed as error:
+    except NotAuthenticated as error:
         await failed(ctx, error.reason, error, login)
         return SaslAuthenticateResponse(
             error_code=int(ErrorCode.SASL_AUTHENTICATION_FAILED),
@@ -174,10 +174,10 @@ async def handle_token(ctx: RequestContext, token: bytes) -> bytes | Literal[Fal
     """A token after SaslHandshake 0; the response is a token, too. COMPAT: there is none for a
     failure, nor (False) at the end of GSSAPI.
     """
-    login: Login = ctx.connection.login
+    login: ConnectionLogin = ctx.connection.login
     try:
         step, _ = await take_token(ctx, login, token)
-    except Failed as error:
+    except NotAuthenticated as error:
         await failed(ctx, error.reason, error, login)
     except Unavailable as error:
         ctx.connection.close_reason = f"its credentials cannot be checked: {error}"
@@ -190,10 +190,10 @@ async def handle_token(ctx: RequestContext, token: bytes) -> bytes | Literal[Fal
 
 
 async def take_token(
-    ctx: RequestContext, login: Login, token: bytes
+    ctx: RequestContext, login: ConnectionLogin, token: bytes
 ) -> tuple[Challenge | Authenticated, int]:
     """The next step, and how long the session lasts that has begun with it, 0 if it has no end.
-    Raises Failed and Unavailable.
+    Raises NotAuthenticated and Unavailable.
     """
     login.tokens += 1
     exchange = login.exchange
@@ -202,12 +202,12 @@ async def take_token(
             f"SASL mechanism '{login.bad_mechanism}' requested by client is not supported for "
             f"re-authentication of mechanism '{login.mechanism}'"
         )
-        raise Failed("another mechanism than before", text)
+        raise NotAuthenticated("another mechanism than before", text)
     if exchange is None or login.tokens > TOKENS_MAX:
-        raise Failed("too many tokens")
+        raise NotAuthenticated("too many tokens")
     step: Step = exchange.evaluate(token)
-    while isinstance(step, Lookup | Work):
-        if isinstance(step, Lookup):
+    while isinstance(step, CredentialLookup | Work):
+        if isinstance(step, CredentialLookup):
             step = exchange.resume(await looked_up(ctx, login, step))
         else:
             step = exchange.resume(await worked(ctx, step))
@@ -216,7 +216,7 @@ async def take_token(
 
 
 async def looked_up(
-    ctx: RequestContext, login: Login, step: Lookup
+    ctx: RequestContext, login: ConnectionLogin, step: CredentialLookup
 ) -> StoredCredential | Nobody | None:
     """The stored credential of a user or token. Raises Unavailable."""
     if len(step.name) > USER_NAME_MAX:
@@ -236,7 +236,7 @@ async def looked_up(
         raise Unavailable("the controller process has answered another question")
     if found.user is None or (not step.is_token and found.user != step.name):
         return Nobody(found.salt, found.iterations)
-    credential = Credential(found.salt, found.stored_key, found.server_key, found.iterations)
+    credential = ScramCredential(found.salt, found.stored_key, found.server_key, found.iterations)
     stored = StoredCredential(found.user, credential, found.expires_ms)
     if not step.is_token:  # those end by themselves
         login.keep = kept, key, stored
@@ -244,28 +244,30 @@ async def looked_up(
 
 
 async def worked(ctx: RequestContext, step: Work) -> Any:
-    """The result of work in a thread. Raises Failed, with Kafka's text, if it raises."""
+    """The result of work in a thread. Raises NotAuthenticated, with Kafka's text, if it raises."""
     try:
         return await ctx.process.beside.run(step.run)
     except Exception as error:
         # Its text may contain what it was given.
-        raise Failed(f"the check has failed: {type(error).__name__}", NOT_VERIFIED) from None
+        raise NotAuthenticated(
+            f"the check has failed: {type(error).__name__}", NOT_VERIFIED
+        ) from None
 
 
-def authenticated(ctx: RequestContext, login: Login, step: Authenticated) -> int:
+def authenticated(ctx: RequestContext, login: ConnectionLogin, step: Authenticated) -> int:
     """The client is known. Returns how long its session lasts, 0 if it has no end."""
     connection = ctx.connection
     try:
         principal = of_user(step.user)
     except ValueError as error:
-        raise Failed(f"nobody can have its name: {error}") from None
+        raise NotAuthenticated(f"nobody can have its name: {error}") from None
     if login.principal is not None and login.principal != principal:
         before = login.principal
         text = (
             f"Cannot change principals during re-authentication from {before.type}.{before.name}: "
             f"{principal.type}.{principal.name}"
         )
-        raise Failed("another principal than before", text, step.user)
+        raise NotAuthenticated("another principal than before", text, step.user)
     lasts_ms = login.listener.session_ms(
         login.mechanism, step.expires_ms, time.time_ns() // 1_000_000
     )
@@ -290,7 +292,10 @@ def authenticated(ctx: RequestContext, login: Login, step: Authenticated) -> int
 
 
 async def failed(
-    ctx: RequestContext, reason: str, error: Failed | None = None, login: Login | None = None
+    ctx: RequestContext,
+    reason: str,
+    error: NotAuthenticated | None = None,
+    login: ConnectionLogin | None = None,
 ) -> None:
     """Log a failure, and wait before it is answered. The connection takes no more requests."""
     connection, process = ctx.connection, ctx.process

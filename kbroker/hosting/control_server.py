@@ -30,7 +30,7 @@ SLICE_NS = 20_000_000
 ELEMENTS_PARTITIONS = 3 * CLUSTER_PARTITIONS_MAX
 
 
-class Takes(Protocol):
+class ControlRequestTaker(Protocol):
     """Carries out control requests: ``Hosting``."""
 
     def take(self, request: ControlRequest) -> Pending[ControlResponse]:
@@ -41,7 +41,7 @@ class ControlServer:
     """sleep: yields, so that the process can do its other work."""
 
     def __init__(
-        self, hosting: Takes, cluster_id: str, sleep: Callable[[int], Pending[None]]
+        self, hosting: ControlRequestTaker, cluster_id: str, sleep: Callable[[int], Pending[None]]
     ) -> None:
         self._hosting = hosting
         self._cluster_id = cluster_id

@@ -30,11 +30,11 @@ from kbroker.hosting.image import Changes, HostImage, set_or_forget
 from kbroker.hosting.journal import VERSIONS_SKIPPED, Journal, Remembered
 from kbroker.hosting.metadata import Metadata
 from kbroker.hosting.offline_replicas import OfflineReplicas
-from kbroker.hosting.replicas import HostedReplicas, Replica, Slots
+from kbroker.hosting.replicas import HostedReplica, HostedReplicas, SlotAssigner
 from kbroker.ipc.calls import IsrState, StoppedReplica
 from kbroker.ipc.pending import Pending, run
 from kbroker.logcontext import Whole
-from kbroker.security.acls import Entry, Resource
+from kbroker.security.acls import AccessControlEntry, ResourcePattern
 from kbroker.storage.dirs.creation_note import NO_CREATION
 from kbroker.types import BrokerId
 
@@ -61,7 +61,7 @@ class Hosting:
     """
 
     def __init__(
-        self, broker_id: BrokerId, cluster_id: str, slots: Slots, features: Finalized = ALL
+        self, broker_id: BrokerId, cluster_id: str, slots: SlotAssigner, features: Finalized = ALL
     ) -> None:
         """features: those in effect until ``set_features``."""
         self.broker_epoch = NO_BROKER_EPOCH
@@ -124,7 +124,7 @@ class Hosting:
         if self._journal is not None:
             self._journal.note(hosted=changed, answered=list(states))
 
-    def replica(self, key: PartitionKey) -> Replica | None:
+    def replica(self, key: PartitionKey) -> HostedReplica | None:
         """The replica of a partition on this broker."""
         return self.replicas.replica(key)
 
@@ -220,7 +220,7 @@ class Hosting:
                 del late[told.key]
         return ControlResponse(partitions={**response.partitions, **second.partitions, **late})
 
-    def _set_outlived_aside(self, outlived: Mapping[PartitionKey, Replica]) -> None:
+    def _set_outlived_aside(self, outlived: Mapping[PartitionKey, HostedReplica]) -> None:
         """The store says that another topic has the name now, of which no StopReplica has told."""
         logger.error(
             "topics %s were deleted and created again, and no controller has ordered that their "
@@ -286,7 +286,7 @@ class Hosting:
     async def _finish_stop(
         self,
         kept: Collection[PartitionKey],
-        deleted: Mapping[PartitionKey, Replica | None],
+        deleted: Mapping[PartitionKey, HostedReplica | None],
         rejected: dict[PartitionKey, ErrorCode],
     ) -> ControlResponse:
         """Update network processes first, so that no client reads a log that is being deleted; then
@@ -300,7 +300,7 @@ class Hosting:
             self._deletions.end(list(deleted))
         return ControlResponse(partitions=rejected)
 
-    async def set_aside(self, moved: Mapping[PartitionKey, Replica]) -> None:
+    async def set_aside(self, moved: Mapping[PartitionKey, HostedReplica]) -> None:
         """Stop replicas that are assigned to other brokers, of which no controller has said so. No
         log is deleted.
         """
@@ -315,7 +315,7 @@ class Hosting:
         return key in self._deletions
 
     async def _remove(
-        self, replicas: Mapping[PartitionKey, Replica | None], *, is_kept: bool
+        self, replicas: Mapping[PartitionKey, HostedReplica | None], *, is_kept: bool
     ) -> None:
         known = {key: one for key, one in replicas.items() if one is not None}
         rows = [
@@ -327,7 +327,7 @@ class Hosting:
         if known:
             await self._forget(known)
 
-    async def _forget(self, deleted: Mapping[PartitionKey, Replica]) -> None:
+    async def _forget(self, deleted: Mapping[PartitionKey, HostedReplica]) -> None:
         """Remove replicas whose logs are deleted, unless another deletion has already done so."""
         gone = [
             key
@@ -389,7 +389,9 @@ class Hosting:
             )
         )
 
-    def set_acls(self, acls: Mapping[Resource, Collection[Entry]]) -> Pending[dict[str, int]]:
+    def set_acls(
+        self, acls: Mapping[ResourcePattern, Collection[AccessControlEntry]]
+    ) -> Pending[dict[str, int]]:
         """Apply the ACLs of these resources; resolves when every process uses them."""
         known = self.image.acls
         if known is None:

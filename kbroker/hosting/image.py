@@ -21,10 +21,10 @@ from kbroker.cluster.control_requests import (
 from kbroker.cluster.features import ALL, Finalized
 from kbroker.cluster.image import NO_SLOT
 from kbroker.hosting.metadata import Metadata
-from kbroker.hosting.replicas import HostedReplicas, Replica
+from kbroker.hosting.replicas import HostedReplica, HostedReplicas
 from kbroker.internal_topics import INTERNAL_TOPICS
 from kbroker.ipc.calls import FeaturesDocument, ImageDocument
-from kbroker.security.acls import Entry, Resource, to_document
+from kbroker.security.acls import AccessControlEntry, ResourcePattern, to_document
 from kbroker.storage.dirs.creation_note import NO_CREATION
 from kbroker.types import BrokerId
 
@@ -49,7 +49,7 @@ class Changes(NamedTuple):
     groups: Collection[str] = ()
     features: bool = False
     quotas: Collection[str] = ()
-    acls: Collection[Resource] = ()
+    acls: Collection[ResourcePattern] = ()
     client_metrics: Collection[str] = ()
 
 
@@ -72,13 +72,13 @@ def combined(changes: Sequence[Changes]) -> Changes:
     )
 
 
-class View(NamedTuple):
+class TopicView(NamedTuple):
     """A topic as io workers, or as others, see it."""
 
     topic_id: bytes
     partition_count: int
     known: Mapping[int, KnownPartition] | None
-    hosted: Mapping[int, Replica] | None
+    hosted: Mapping[int, HostedReplica] | None
     creation: bytes = NO_CREATION
 
     @property
@@ -114,7 +114,7 @@ class HostImage:
         self.quotas: dict[str, dict[str, float]] = {}
         self.features = features
         # By resource. None: the authorizer, if there is one, has no use for them.
-        self.acls: dict[Resource, Collection[Entry]] | None = None
+        self.acls: dict[ResourcePattern, Collection[AccessControlEntry]] | None = None
         # What every process has of each topic: io workers, and others.
         self._shapes: dict[bool, dict[str, Shape]] = {True: {}, False: {}}
 
@@ -217,7 +217,7 @@ class HostImage:
         return self._topic(name, view, for_io_worker)
 
     @staticmethod
-    def _is_as_before(view: View, before: Shape | None, for_io_worker: bool) -> bool:
+    def _is_as_before(view: TopicView, before: Shape | None, for_io_worker: bool) -> bool:
         """Whether all that may be new of a topic is in its changed partitions.
 
         A new topic becomes known a moment after its replicas. If all have one here, io workers are
@@ -227,7 +227,7 @@ class HostImage:
         unknown = topic_id, count, False, has_replicas, creation
         return before == view.shape or (for_io_worker and has_replicas and before == unknown)
 
-    def _view(self, name: str, for_io_worker: bool) -> View | None:
+    def _view(self, name: str, for_io_worker: bool) -> TopicView | None:
         known, hosted = self.metadata.topic(name), self.replicas.topic(name)
         if known is None and (hosted is None or not for_io_worker):
             return None
@@ -244,9 +244,9 @@ class HostImage:
         creation = NO_CREATION
         if for_io_worker and hosted is not None:
             creation = hosted.creation
-        return View(by_id.topic_id, count, partitions, replicas, creation)
+        return TopicView(by_id.topic_id, count, partitions, replicas, creation)
 
-    def _topic(self, name: str, view: View | None, for_io_worker: bool) -> Document | None:
+    def _topic(self, name: str, view: TopicView | None, for_io_worker: bool) -> Document | None:
         if view is None:
             return None
         more = {"creation": view.creation.hex()} if view.creation else {}
@@ -261,7 +261,7 @@ class HostImage:
         }
 
 
-def _partition(view: View, number: int, for_io_worker: bool) -> Document:
+def _partition(view: TopicView, number: int, for_io_worker: bool) -> Document:
     known = UNKNOWN if view.known is None else view.known.get(number, UNKNOWN)
     replica = None if view.hosted is None else view.hosted.get(number)
     told: KnownPartition | LedPartition = known

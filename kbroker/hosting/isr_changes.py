@@ -18,9 +18,9 @@ from typing import Protocol
 
 from kbroker.cluster.control_requests import PartitionKey
 from kbroker.errors import ErrorCode, WireError
-from kbroker.hosting.replicas import Replica
+from kbroker.hosting.replicas import HostedReplica
 from kbroker.hosting.slots import Slot
-from kbroker.ipc.calls import AlterIsr, IsrResult, IsrState, Nothing, WantedIsr
+from kbroker.ipc.calls import IsrChangeRequests, IsrResult, IsrState, Nothing, WantedIsr
 from kbroker.ipc.pending import Pending, pass_on, run
 from kbroker.ipc.process_table import Address
 from kbroker.logcontext import RateLimit
@@ -48,7 +48,7 @@ class Controllers(Protocol):
 class Replicas(Protocol):
     """The replicas on this broker: ``Hosting``."""
 
-    def replica(self, key: PartitionKey) -> Replica | None:
+    def replica(self, key: PartitionKey) -> HostedReplica | None:
         """The replica of a partition; None if this broker has none, or knows of none yet."""
 
     def change_isr(self, states: Mapping[PartitionKey, IsrState | None]) -> None:
@@ -57,14 +57,14 @@ class Replicas(Protocol):
         """
 
 
-class Journal(Protocol):
+class IsrChangeJournal(Protocol):
     """What the next incarnation of this process has to ask again: ``hosting.journal.Journal``."""
 
     def note(self, *, asked: Sequence[WantedIsr]) -> None:
         """These are about to be sent."""
 
 
-class Asked:
+class AwaitedIsrChange:
     """A change without a result yet, and the Pending that waits for it."""
 
     __slots__ = ("is_noted", "slot", "waiting", "wanted")
@@ -75,7 +75,7 @@ class Asked:
         self.is_noted = False
         self.slot: Slot | None = None  # of the replica; None while it is not known
 
-    def is_outdated(self, replica: Replica | None, broker_id: int) -> bool:
+    def is_outdated(self, replica: HostedReplica | None, broker_id: int) -> bool:
         """Whether this replica, the present one, is not what the change was wanted of; notes which
         that is as soon as it is known.
 
@@ -101,7 +101,7 @@ class IsrChanges:
         replicas: Replicas,
         controllers: Controllers,
         sleep: Callable[[int], Pending[None]],
-        journal: Journal | None = None,
+        journal: IsrChangeJournal | None = None,
         stored: Controllers | None = None,
     ) -> None:
         self._journal = journal
@@ -111,7 +111,7 @@ class IsrChanges:
         self._controllers = controllers
         self._sleep = sleep
         # BOUND: one per partition that this broker leads.
-        self._asked: dict[PartitionKey, Asked] = {}
+        self._asked: dict[PartitionKey, AwaitedIsrChange] = {}
         self._is_working = False
         self._failures = RateLimit()
 
@@ -128,18 +128,18 @@ class IsrChanges:
             present.waiting.append(pending)
         else:
             before = [] if present is None else present.waiting
-            self._enter(Asked(wanted, [*before, pending]))
+            self._enter(AwaitedIsrChange(wanted, [*before, pending]))
         self._begin()
         return pending
 
-    def _enter(self, asked: Asked) -> None:
+    def _enter(self, asked: AwaitedIsrChange) -> None:
         asked.is_outdated(self._replicas.replica(asked.wanted.key), self._broker_id)
         self._asked[asked.wanted.key] = asked
 
     def ask_again(self, asked: Iterable[WantedIsr]) -> None:
         """The last incarnation of this process has proposed these, and there is no result."""
         for wanted in asked:
-            self._enter(Asked(wanted, []))
+            self._enter(AwaitedIsrChange(wanted, []))
         if self._asked:
             self._begin()
 
@@ -152,7 +152,7 @@ class IsrChanges:
         """The changes without a result. The controller may have made them already."""
         return [asked.wanted for asked in self._asked.values()]
 
-    async def serve_alter(self, sender: Address, request: AlterIsr) -> list[IsrResult]:
+    async def serve_alter(self, sender: Address, request: IsrChangeRequests) -> list[IsrResult]:
         """An io worker asks for its leaders."""
         return [await outcome for outcome in [self.ask(wanted) for wanted in request.wanted]]
 
@@ -192,7 +192,7 @@ class IsrChanges:
         if outdated:
             self._settle([(asked, fenced) for asked in outdated])
 
-    async def _send(self, batch: Sequence[Asked]) -> None:
+    async def _send(self, batch: Sequence[AwaitedIsrChange]) -> None:
         """Send a batch. Raises WireError; changes without a result are sent again with the next
         batch.
         """
@@ -202,7 +202,7 @@ class IsrChanges:
             for asked in new:
                 asked.is_noted = True
         results = await self._response(batch)
-        rejected, settled = [], list[tuple[Asked, IsrResult]]()
+        rejected, settled = [], list[tuple[AwaitedIsrChange, IsrResult]]()
         for asked, result in zip(batch, results, strict=True):
             if result.error is not ErrorCode.NONE:
                 rejected.append(asked)
@@ -212,7 +212,7 @@ class IsrChanges:
         if rejected:
             await self._read_again(rejected)
 
-    async def _response(self, batch: Sequence[Asked]) -> list[IsrResult]:
+    async def _response(self, batch: Sequence[AwaitedIsrChange]) -> list[IsrResult]:
         """The results, in the order of the batch. Raises WireError."""
         wanted = [asked.wanted for asked in batch]
         first: Pending[list[IsrResult]] = Pending()
@@ -245,7 +245,7 @@ class IsrChanges:
             )  # fmt: skip
         response.resolve(results)
 
-    async def _read_again(self, rejected: Sequence[Asked]) -> None:
+    async def _read_again(self, rejected: Sequence[AwaitedIsrChange]) -> None:
         """Settle rejected changes by what the store has. If the leader epoch is the same, the
         leader continues with that, as if it had proposed it: its state was outdated, or that of a
         controller that has been replaced and does not know it. Otherwise a LeaderAndIsr is on its
@@ -261,7 +261,7 @@ class IsrChanges:
                 settled.append((asked, IsrResult(ErrorCode.FENCED_LEADER_EPOCH)))
         self._settle(settled)
 
-    def _settle(self, settled: Sequence[tuple[Asked, IsrResult]]) -> None:
+    def _settle(self, settled: Sequence[tuple[AwaitedIsrChange, IsrResult]]) -> None:
         # Before anybody gets the results: a process that starts now gets it with its image.
         self._replicas.change_isr({one.wanted.key: result.state for one, result in settled})
         for asked, result in settled:

@@ -26,7 +26,7 @@ from kbroker.cluster.control_requests import (
 )
 from kbroker.hosting.image import HostImage
 from kbroker.hosting.metadata import KnownTopic
-from kbroker.hosting.replicas import HostedTopic, Replica
+from kbroker.hosting.replicas import HostedReplica, HostedTopic
 from kbroker.hosting.slots import Slot
 from kbroker.ipc.calls import WantedIsr
 
@@ -38,7 +38,7 @@ REWRITE_BYTES_MIN = 1 << 20
 # The image of the next incarnation is newer than any that this one publishes between two lines.
 VERSIONS_SKIPPED = 1 << 20
 
-T = TypeVar("T", KnownPartition, Replica)
+T = TypeVar("T", KnownPartition, HostedReplica)
 Rows = dict[str, list[Any]]
 
 
@@ -106,7 +106,7 @@ def _write(fd: int, content: bytes) -> None:
         rest = rest[os.write(fd, rest) :]
 
 
-class Slots(Protocol):
+class JournaledSlots(Protocol):
     """What the journal needs of ``SlotAssignments``."""
 
     def slot(self, key: PartitionKey) -> Slot | None:
@@ -151,7 +151,7 @@ class Remembered:
         for topic, number in line.get("answered", ()):
             self.asked.pop((topic, number), None)
 
-    def fits(self, slots: Slots) -> bool:
+    def fits(self, slots: JournaledSlots) -> bool:
         """Whether every replica has the slot that it is said to have."""
         return all(
             slots.slot((name, number)) == (replica.slot, replica.slot_incarnation)
@@ -178,11 +178,11 @@ def _take(present: dict[int, T], rows: Iterable[list[Any]], make: Callable[..., 
             present.pop(number, None)
 
 
-def _replica(name: str, number: int, slot: int, incarnation: int, *told: Any) -> Replica:
-    return Replica(slot, incarnation, LedPartition(name, number, *told))
+def _replica(name: str, number: int, slot: int, incarnation: int, *told: Any) -> HostedReplica:
+    return HostedReplica(slot, incarnation, LedPartition(name, number, *told))
 
 
-def remembered(content: bytes, slots: Slots) -> Remembered | None:
+def remembered(content: bytes, slots: JournaledSlots) -> Remembered | None:
     """What a journal says. None if it is not complete, or contradicts the slots."""
     found = Remembered()
     *lines, _torn = content.split(b"\n")
@@ -203,7 +203,7 @@ def remembered(content: bytes, slots: Slots) -> Remembered | None:
     return found
 
 
-class Source(Protocol):
+class JournaledHosting(Protocol):
     """Whose state is noted: ``Hosting``."""
 
     broker_epoch: int
@@ -214,14 +214,14 @@ class Source(Protocol):
 class Journal:
     """Notes the present state of what has changed, once it has begun."""
 
-    def __init__(self, file: File, source: Source) -> None:
+    def __init__(self, file: File, source: JournaledHosting) -> None:
         self._file = file
         self._source = source
         self._asked: dict[PartitionKey, WantedIsr] = {}
         self._is_kept = False
         self._bytes = self._bytes_at_first = 0
 
-    def restore(self, slots: Slots) -> Remembered | None:
+    def restore(self, slots: JournaledSlots) -> Remembered | None:
         """What the last incarnation has left, and go on from there. None if that cannot be: there
         is no journal then until ``begin``.
         """

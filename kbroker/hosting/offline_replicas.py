@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from kbroker._ext.shared.partition_table import OFFLINE
 from kbroker.cluster.control_requests import PartitionKey
-from kbroker.hosting.replicas import HostedReplicas, Replica
+from kbroker.hosting.replicas import HostedReplica, HostedReplicas
 from kbroker.ipc.pending import Pending
 from kbroker.storage.dirs.log_dirs import FAILED
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 STEP = 500
 
 
-class Table(Protocol):
+class OfflineSlots(Protocol):
     """The partition table."""
 
     @property
@@ -33,7 +33,7 @@ class Table(Protocol):
     def read(self, slot: int) -> Any: ...
 
 
-class Reports(Protocol):
+class ReportOffline(Protocol):
     """The way to the controller."""
 
     def __call__(self) -> Pending[None]:
@@ -44,7 +44,11 @@ class OfflineReplicas:
     """Of one broker. failed_dirs: a byte for each log directory, shared with the io workers."""
 
     def __init__(
-        self, replicas: HostedReplicas, table: Table, failed_dirs: Sequence[int], report: Reports
+        self,
+        replicas: HostedReplicas,
+        table: OfflineSlots,
+        failed_dirs: Sequence[int],
+        report: ReportOffline,
     ) -> None:
         self._replicas = replicas
         self._table = table
@@ -52,7 +56,7 @@ class OfflineReplicas:
         self._report = report
         self._told: set[PartitionKey] = set()
         self._dirs_before = bytes(failed_dirs)
-        self._walk: Iterator[Replica] = iter(())
+        self._walk: Iterator[HostedReplica] = iter(())
         self._walked_for: tuple[int, int] | None = None  # ``_changes`` when the last walk began
         self._is_reporting = False
 
@@ -61,7 +65,7 @@ class OfflineReplicas:
         replica = self._replicas.replica(key)
         return replica is not None and self._is_offline(replica)
 
-    def _is_offline(self, replica: Replica) -> bool:
+    def _is_offline(self, replica: HostedReplica) -> bool:
         slot = self._table.read(replica.slot)
         if slot is None or slot["slot_incarnation"] != replica.slot_incarnation:
             return False  # its log is not opened yet
@@ -90,7 +94,7 @@ class OfflineReplicas:
     def _changes(self) -> tuple[int, int]:
         return self._table.offline_changes, self._replicas.changes
 
-    def _look_at(self, replicas: Iterable[Replica]) -> None:
+    def _look_at(self, replicas: Iterable[HostedReplica]) -> None:
         fresh = False
         for replica in replicas:
             if not self._is_offline(replica):

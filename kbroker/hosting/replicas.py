@@ -30,7 +30,7 @@ from kbroker.storage.dirs.creation_note import NO_CREATION, is_other_creation
 logger = logging.getLogger(__name__)
 
 
-class Slots(Protocol):
+class SlotAssigner(Protocol):
     """Assigns slots: ``SlotAssignments``."""
 
     def assign(self, topic: str, partitions: list[int]) -> dict[int, Slot]:
@@ -40,7 +40,7 @@ class Slots(Protocol):
         """Free these slots."""
 
 
-class Replica(NamedTuple):
+class HostedReplica(NamedTuple):
     """``told``: its state from the controller; without a leader if it was stopped."""
 
     slot: int
@@ -52,14 +52,14 @@ class HostedTopic(NamedTuple):
     """creation: where topics have no ids; empty if it is not known."""
 
     topic_id: bytes
-    replicas: dict[int, Replica]
+    replicas: dict[int, HostedReplica]
     creation: bytes = NO_CREATION
 
 
 class HostedReplicas:
     """The replicas by topic and partition, for as long as they have a log."""
 
-    def __init__(self, broker_id: int, slots: Slots) -> None:
+    def __init__(self, broker_id: int, slots: SlotAssigner) -> None:
         self._broker_id = broker_id
         self._slots = slots
         self._topics: dict[str, HostedTopic] = {}
@@ -73,11 +73,11 @@ class HostedReplicas:
         """The topics that have replicas on this broker."""
         return self._topics.keys()
 
-    def replica(self, key: PartitionKey) -> Replica | None:
+    def replica(self, key: PartitionKey) -> HostedReplica | None:
         topic = self._topics.get(key[0])
         return None if topic is None else topic.replicas.get(key[1])
 
-    def __iter__(self) -> Iterator[Replica]:
+    def __iter__(self) -> Iterator[HostedReplica]:
         for topic in self._topics.values():
             yield from topic.replicas.values()
 
@@ -117,7 +117,7 @@ class HostedReplicas:
         if creation and topic is not None:
             self._topics[name] = topic._replace(creation=creation)
 
-    def of_other_creations(self, request: LeaderAndIsr) -> dict[PartitionKey, Replica]:
+    def of_other_creations(self, request: LeaderAndIsr) -> dict[PartitionKey, HostedReplica]:
         """Replicas of topics that were deleted and created again since they came here."""
         return {
             replica.told.key: replica
@@ -150,7 +150,7 @@ class HostedReplicas:
         if topic is None:
             topic = self._topics[name] = HostedTopic(topic_id, {})
         for told in partitions:
-            topic.replicas[told.partition] = Replica(*slots[told.partition], told)
+            topic.replicas[told.partition] = HostedReplica(*slots[told.partition], told)
         self.changes += 1
 
     def change_isr(self, key: PartitionKey, state: IsrState) -> bool:

@@ -126,7 +126,7 @@ def _enter(
             del topics[topic]
 
 
-class Names(Protocol):
+class SlotNaming(Protocol):
     """Where other programs find the partition of a slot (``slot_names.SlotNames``)."""
 
     def name(self, slot: int, incarnation: int, topic: bytes, partition: int) -> None: ...
@@ -141,7 +141,7 @@ class SlotAssignments:
     """
 
     def __init__(
-        self, directory: str, capacity: int, workers: int, names: Names | None = None
+        self, directory: str, capacity: int, workers: int, names: SlotNaming | None = None
     ) -> None:
         self._names = names
         self._path = os.path.join(directory, JOURNAL_NAME)

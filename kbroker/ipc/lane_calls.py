@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from kbroker._ext.shared import lane_layout
 from kbroker.errors import ErrorCode, WireError
-from kbroker.security.principal import Principal, from_wire
+from kbroker.security.principal import KafkaPrincipal, from_wire
 from kbroker.types import SlotId
 
 MSG_REQUEST, MSG_RESPONSE = lane_layout.REQUEST, lane_layout.RESPONSE
@@ -36,7 +36,7 @@ _TEXT_MAX = 1000
 REPEATED = frozenset((8, 12, 24, 25, 26, 28))
 
 
-class Request(NamedTuple):
+class LaneRequest(NamedTuple):
     """A request from a network process: ``body`` is the undecoded request after its header. It has
     been authorized there.
 
@@ -50,12 +50,12 @@ class Request(NamedTuple):
     version: int
     client_id: str
     client_host: str
-    principal: Principal
+    principal: KafkaPrincipal
     body: bytes
     quota: tuple[int, float] = (0, 0.0)
 
 
-class BadRequest(ValueError):
+class UnreadableRequest(ValueError):
     """A request that cannot be read. token: of the call that waits for it, if that is known."""
 
     def __init__(self, text: str, token: int | None = None) -> None:
@@ -110,7 +110,7 @@ def unpack(message: bytes) -> Iterator[bytes]:
         position += size
 
 
-def request_parts(request: Request) -> list[bytes]:
+def request_parts(request: LaneRequest) -> list[bytes]:
     """The messages of a request. Raises WireError if its client has names that do not fit."""
     client_id = request.client_id.encode("utf-8", "surrogatepass")
     host = request.client_host.encode("utf-8", "surrogatepass")
@@ -156,18 +156,18 @@ class Assembler:
         self._parts: list[bytes] = []
         self._size = 0
 
-    def request(self, message: bytes) -> Request | None:
-        """Take a message; the request once it is whole. Raises BadRequest."""
+    def request(self, message: bytes) -> LaneRequest | None:
+        """Take a message; the request once it is whole. Raises UnreadableRequest."""
         if len(message) < _REQUEST.size:
-            raise BadRequest(f"a request message of {len(message)} bytes")
+            raise UnreadableRequest(f"a request message of {len(message)} bytes")
         head = _REQUEST.unpack_from(message)
         try:
             return self._request(message, head)
         except ValueError as error:
             self._parts, self._size = [], 0
-            raise BadRequest(str(error), head[0]) from error
+            raise UnreadableRequest(str(error), head[0]) from error
 
-    def _request(self, message: bytes, head: tuple[Any, ...]) -> Request | None:
+    def _request(self, message: bytes, head: tuple[Any, ...]) -> LaneRequest | None:
         token, total, offset, slot, incarnation, api_key, version = head[:7]
         client_id_end = _REQUEST.size + head[7]
         host_end = client_id_end + head[8]
@@ -179,7 +179,7 @@ class Assembler:
         if body is None:
             return None
         rest = (client_id, host, principal, body, (head[10], head[11]))
-        return Request(token, slot, incarnation, api_key, version, *rest)
+        return LaneRequest(token, slot, incarnation, api_key, version, *rest)
 
     def response(self, message: bytes) -> Response | None:
         """Take a message; returns the response once it is complete. Raises ValueError if it is

@@ -26,7 +26,7 @@ HIGH_WATER_MARK = 10_000
 RECONNECT_MS = 5
 
 
-class Message(NamedTuple):
+class MailboxMessage(NamedTuple):
     """A received message; ``data`` starts with the envelope, ``body`` is at ``ENVELOPE.size``."""
 
     kind: int
@@ -54,7 +54,7 @@ class Mailbox:
         self.fd = int(self._inbox.getsockopt(zmq.FD))
         self.dropped = 0
 
-    def receive(self) -> Message | None:
+    def receive(self) -> MailboxMessage | None:
         """The next message to this incarnation from a running one; None if there is none.
 
         The descriptor is edge-triggered: call until None before waiting on ``fd`` again.
@@ -78,7 +78,7 @@ class Mailbox:
             ):
                 self.dropped += 1
                 continue
-            return Message(kind, sender, count, data)
+            return MailboxMessage(kind, sender, count, data)
 
     def send(self, to: Address, kind: int, body: bytes | bytearray, count: int = 0) -> int:
         """Queue a message for ``to``; returns the incarnation it is addressed to, 0 if there is

@@ -14,7 +14,7 @@ A = TypeVar("A")
 DEADLINE_MS = 10_000
 
 
-class Operation(NamedTuple, Generic[Q, A]):
+class CallOperation(NamedTuple, Generic[Q, A]):
     """A row of the table."""
 
     name: str

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from kbroker.errors import ErrorCode, ShortageError, WireError
 from kbroker.ipc import documents
-from kbroker.ipc.calls import Operation
+from kbroker.ipc.calls import CallOperation
 from kbroker.ipc.documents import DocumentError
-from kbroker.ipc.mailbox import ENVELOPE, MSG_CALL, MSG_REPLY, Mailbox, Message
+from kbroker.ipc.mailbox import ENVELOPE, MSG_CALL, MSG_REPLY, Mailbox, MailboxMessage
 from kbroker.ipc.pending import Pending as Pending
 from kbroker.ipc.pending import run as run
 from kbroker.ipc.process_table import Address, ProcessTable
@@ -32,12 +32,12 @@ Q = TypeVar("Q")
 A = TypeVar("A")
 
 
-class Call(NamedTuple):
+class PendingCall(NamedTuple):
     """A call in progress."""
 
     to: Address
     incarnation: int
-    operation: Operation[Any, Any]
+    operation: CallOperation[Any, Any]
     pending: Pending[Any]
 
 
@@ -54,15 +54,15 @@ class Rpc:
         self._processes = processes
         self._now_ms = now_ms
         self._ids = count(1)
-        self._calls: dict[int, Call] = {}
+        self._calls: dict[int, PendingCall] = {}
         # The number of calls to each incarnation of a callee. There may be thousands for a handful.
         self._callees: Counter[tuple[Address, int]] = Counter()
         self._deadlines: list[tuple[int, int]] = []
         self._sleepers: list[tuple[int, int, Pending[None]]] = []
-        self._served: dict[str, tuple[Operation[Any, Any], Serve[Any, Any]]] = {}
+        self._served: dict[str, tuple[CallOperation[Any, Any], Serve[Any, Any]]] = {}
         self._shortages = RateLimit()
 
-    def serve(self, operation: Operation[Q, A], function: Serve[Q, A]) -> None:
+    def serve(self, operation: CallOperation[Q, A], function: Serve[Q, A]) -> None:
         """Serve calls of ``operation`` with ``function(sender, request)``, plain or async."""
         assert self._mailbox.me.kind in operation.served_by, operation.name
         self._served[operation.name] = operation, function
@@ -70,7 +70,7 @@ class Rpc:
     def call(
         self,
         to: Address,
-        operation: Operation[Q, A],
+        operation: CallOperation[Q, A],
         request: Q,
         timeout_ms: int | None = None,
     ) -> Pending[A]:
@@ -83,7 +83,7 @@ class Rpc:
     def call_each(
         self,
         to: Iterable[Address],
-        operation: Operation[Q, A],
+        operation: CallOperation[Q, A],
         request: Q,
         timeout_ms: int | None = None,
     ) -> list[Pending[A]]:
@@ -92,7 +92,7 @@ class Rpc:
         return [self._call(one, operation, arguments, timeout_ms) for one in to]
 
     def _call(
-        self, to: Address, operation: Operation[Any, A], arguments: str, timeout_ms: int | None
+        self, to: Address, operation: CallOperation[Any, A], arguments: str, timeout_ms: int | None
     ) -> Pending[A]:
         """arguments: the request as JSON."""
         pending: Pending[A] = Pending()
@@ -102,7 +102,7 @@ class Rpc:
         if not incarnation:
             pending.resolve(error=unavailable(to))
             return pending
-        self._calls[number] = Call(to, incarnation, operation, pending)
+        self._calls[number] = PendingCall(to, incarnation, operation, pending)
         self._callees[to, incarnation] += 1
         within_ms = operation.deadline_ms if timeout_ms is None else timeout_ms
         heapq.heappush(self._deadlines, (self._now_ms() + within_ms, number))
@@ -114,7 +114,7 @@ class Rpc:
         heapq.heappush(self._sleepers, (self._now_ms() + delay_ms, next(self._ids), pending))
         return pending
 
-    def on_message(self, message: Message) -> None:
+    def on_message(self, message: MailboxMessage) -> None:
         """Take a MSG_CALL or MSG_REPLY."""
         try:
             document = json.loads(str(memoryview(message.data)[ENVELOPE.size :], "utf-8"))
@@ -221,7 +221,7 @@ class Rpc:
             if call[:2] in gone and self._take(number) is not None:
                 call.pending.resolve(error=unavailable(call.to))
 
-    def _take(self, number: int) -> Call | None:
+    def _take(self, number: int) -> PendingCall | None:
         """Remove a call that ends now; None if it has already ended."""
         call = self._calls.pop(number, None)
         if call is not None:

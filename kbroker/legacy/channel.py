@@ -13,7 +13,7 @@ from kbroker.client.connections.connection import Connection
 from kbroker.client.connections.security import Security
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.message import Message
-from kbroker.wire.stream import FIRST_FRAME_BYTES_MAX, Pending, Stream
+from kbroker.wire.stream import FIRST_FRAME_BYTES_MAX, RequestInFlight, Stream
 
 # Of 0.8.2.2. SASL is later, and for listeners that need it.
 VERSIONS: dict[int, tuple[int, int]] = {
@@ -63,7 +63,7 @@ class Channel(Connection):
 
 
 class OldStream(Stream):
-    def may_be_of(self, number: int, pending: Pending) -> bool:
+    def may_be_of(self, number: int, pending: RequestInFlight) -> bool:
         # COMPAT: so 0.8.2 says that a group has no coordinator yet.
         return number == 0 and pending.api is ApiKey.FIND_COORDINATOR
 

@@ -14,7 +14,14 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from kbroker.metastore.json_values import as_list, as_object, as_text, load_object
-from kbroker.security.acls import Entry, PatternType, Permission, Resource, by_title, title
+from kbroker.security.acls import (
+    AccessControlEntry,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    by_title,
+    title,
+)
 from kbroker.security.operations import AclOperation, Kind
 from kbroker.security.principal import parse
 
@@ -45,27 +52,27 @@ _UNSTORABLE = re.compile("[/\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
 class StoredAcls(NamedTuple):
     """The content of a node. others: what is no ACL that kbroker knows; it is kept as it is."""
 
-    entries: frozenset[Entry]
+    entries: frozenset[AccessControlEntry]
     others: list[Any]
 
 
 NONE = StoredAcls(frozenset(), [])
 
 
-def path_of(resource: Resource) -> str:
+def path_of(resource: ResourcePattern) -> str:
     return f"{parent_of(resource)}/{resource.name}"
 
 
-def parent_of(resource: Resource) -> str:
+def parent_of(resource: ResourcePattern) -> str:
     return f"{_TREES[PatternType(resource.pattern)]}/{title(Kind(resource.kind))}"
 
 
-def resource_at(path: str) -> Resource | None:
+def resource_at(path: str) -> ResourcePattern | None:
     """The resource whose ACLs a node has; None for other nodes. ValueError for an unknown kind."""
     for pattern, tree in _TREES.items():
         kind, slash, name = path.removeprefix(tree + "/").partition("/")
         if path.startswith(tree + "/") and slash and "/" not in name:
-            return Resource(_kind(kind), pattern, name)
+            return ResourcePattern(_kind(kind), pattern, name)
     return None
 
 
@@ -103,11 +110,11 @@ def decode(data: bytes) -> StoredAcls:
             others.append(row)
         else:
             assert operation is not None and permission is not None
-            entries.add(Entry(principal, host, int(operation), int(permission)))
+            entries.add(AccessControlEntry(principal, host, int(operation), int(permission)))
     return StoredAcls(frozenset(entries), others)
 
 
-def encode_change(resource: Resource) -> bytes:
+def encode_change(resource: ResourcePattern) -> bytes:
     """The notification that the ACLs of a resource have changed."""
     kind = Kind(resource.kind).name
     if resource.pattern == PatternType.LITERAL:
@@ -118,19 +125,19 @@ def encode_change(resource: Resource) -> bytes:
     )
 
 
-def decode_change(parent: str, data: bytes) -> Resource:
+def decode_change(parent: str, data: bytes) -> ResourcePattern:
     """The resource whose ACLs have changed. parent: ``LITERAL_CHANGES`` or ``EXTENDED_CHANGES``."""
     if parent == LITERAL_CHANGES:
         kind, colon, name = data.decode().partition(":")
         if not colon:
             raise ValueError(f"{kind[:100]!r} is not kind:name")
-        return Resource(_kind(kind), PatternType.LITERAL, name)
+        return ResourcePattern(_kind(kind), PatternType.LITERAL, name)
     document = load_object(data)
     pattern = as_text(document["patternType"]).upper()
     if pattern != PatternType.PREFIXED.name:
         raise ValueError(f"pattern type {pattern[:100]!r} is unknown")
     kind, name = as_text(document["resourceType"]), as_text(document["name"])
-    return Resource(_kind(kind), PatternType.PREFIXED, name)
+    return ResourcePattern(_kind(kind), PatternType.PREFIXED, name)
 
 
 def _kind(text: str) -> int:
@@ -140,7 +147,7 @@ def _kind(text: str) -> int:
     return int(kind)
 
 
-def names(resources: Iterable[Resource]) -> str:
+def names(resources: Iterable[ResourcePattern]) -> str:
     """For a log line."""
     return ", ".join(map(str, resources))
 

@@ -14,10 +14,10 @@ from kbroker.metastore.node_file import NodeFile
 from kbroker.metastore.store import (
     Node,
     NodeStat,
-    Operation,
     SessionCallback,
     SessionState,
     Store,
+    StoreOperation,
     WatchCallback,
 )
 from kbroker.metastore.watches import Watches
@@ -53,10 +53,10 @@ class EmbeddedStore(Store):
     def subtree(self, path: str) -> Pending[list[Node]]:
         return at_once(self._file.subtree, path)
 
-    def apply(self, operations: list[Operation]) -> Pending[list[str]]:
+    def apply(self, operations: list[StoreOperation]) -> Pending[list[str]]:
         return at_once(self._apply, operations)
 
-    def _apply(self, operations: list[Operation]) -> list[str]:
+    def _apply(self, operations: list[StoreOperation]) -> list[str]:
         made, events = self._file.transact(operations)
         for event in events:
             self._watches.report(event)

@@ -81,7 +81,7 @@ class KeptSession:
             os.unlink(self._path)
 
 
-class Ending:
+class SessionEnding:
     """The end of a session of the last run, which a thread waits for. Not before a fork."""
 
     def __init__(self, settings: ZooKeeperSettings, session: SessionKey) -> None:

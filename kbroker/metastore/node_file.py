@@ -38,9 +38,9 @@ from kbroker.metastore.store import (
     NodeStat,
     NoNode,
     NotEmpty,
-    Operation,
     StoreFailed,
-    Transaction,
+    StoreOperation,
+    StoreTransaction,
     WatchEvent,
     check_path,
     parent_of,
@@ -53,7 +53,7 @@ from kbroker.metastore.store_files import (
     read_copy,
     write_copy,
 )
-from kbroker.metastore.store_opening import Opening, drop_ephemerals, hint, is_full
+from kbroker.metastore.store_opening import StoreOpening, drop_ephemerals, hint, is_full
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class NodeFile:
         self._reserve = Reserve(directory)
         try:
             copy = read_copy(directory)
-            opening = Opening(directory, copy)
+            opening = StoreOpening(directory, copy)
             try:
                 self._db = opening.connect()
             except sqlite3.OperationalError as error:
@@ -155,11 +155,11 @@ class NodeFile:
 
     # -- writes ------------------------------------------------------------------------------------
 
-    def multi(self) -> Transaction[list[str]]:
+    def multi(self) -> StoreTransaction[list[str]]:
         """A transaction to fill and commit."""
-        return Transaction(self.apply)
+        return StoreTransaction(self.apply)
 
-    def apply(self, operations: list[Operation]) -> list[str]:
+    def apply(self, operations: list[StoreOperation]) -> list[str]:
         """Apply operations in order and durably, all or none; returns the path of each. Raises
         StoreError, StoreFailed.
         """
@@ -181,7 +181,7 @@ class NodeFile:
         """Delete a node without children. NoNode, BadVersion, NotEmpty."""
         self.multi().delete(path, version).commit()
 
-    def transact(self, operations: list[Operation]) -> tuple[list[str], list[WatchEvent]]:
+    def transact(self, operations: list[StoreOperation]) -> tuple[list[str], list[WatchEvent]]:
         """Like ``apply``; also returns the events for watchers."""
         if self._failure is not None:
             raise StoreFailed(self._failure)
@@ -199,7 +199,7 @@ class NodeFile:
         self._reserve.fill()
         return made, events
 
-    def _write(self, operations: list[Operation]) -> tuple[list[str], list[WatchEvent]]:
+    def _write(self, operations: list[StoreOperation]) -> tuple[list[str], list[WatchEvent]]:
         events: list[WatchEvent] = []
         created_ids = self._created_ids
         self._created_ids = dict(created_ids)
@@ -210,7 +210,7 @@ class NodeFile:
             raise
         return made, events
 
-    def _transact(self, operations: list[Operation], events: list[WatchEvent]) -> list[str]:
+    def _transact(self, operations: list[StoreOperation], events: list[WatchEvent]) -> list[str]:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             made = [self._apply_one(operation, events) for operation in operations]
@@ -231,7 +231,7 @@ class NodeFile:
             self._failure = text
         return StoreFailed(text)
 
-    def _apply_one(self, operation: Operation, events: list[WatchEvent]) -> str:
+    def _apply_one(self, operation: StoreOperation, events: list[WatchEvent]) -> str:
         check_path(operation.path)
         if operation.kind == "create":
             return self._create(operation, events)
@@ -252,7 +252,7 @@ class NodeFile:
             assert operation.kind == "check", operation.kind
         return operation.path
 
-    def _create(self, operation: Operation, events: list[WatchEvent]) -> str:
+    def _create(self, operation: StoreOperation, events: list[WatchEvent]) -> str:
         path, parent = operation.path, parent_of(operation.path)
         stat = self.exists(parent)
         if stat is None:
@@ -339,7 +339,7 @@ class NodeFile:
         self._db.close()
 
 
-def makes_topic(operations: list[Operation]) -> bool:
+def makes_topic(operations: list[StoreOperation]) -> bool:
     """Whether a topic or partition is created, whose logs will need disk space as well."""
     below = paths.BROKER_TOPICS + "/"
     return any(entry.kind == "create" and entry.path.startswith(below) for entry in operations)

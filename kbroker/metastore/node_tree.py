@@ -17,7 +17,7 @@ from kbroker.metastore.store import (
     NodeStat,
     NoNode,
     NotEmpty,
-    Operation,
+    StoreOperation,
     WatchEvent,
     check_path,
     parent_of,
@@ -68,7 +68,7 @@ class NodeTree:
     # -- changes --
 
     def apply(
-        self, operations: list[Operation], session_id: int, now_ms: int
+        self, operations: list[StoreOperation], session_id: int, now_ms: int
     ) -> tuple[list[str], list[WatchEvent]]:
         """Like ``Store.apply``; also returns the events for watchers."""
         change = _Change(self._entries, self._changes, session_id, now_ms)
@@ -85,7 +85,7 @@ class NodeTree:
     def end_session(self, session_id: int, now_ms: int) -> list[WatchEvent]:
         """Delete the session's ephemeral nodes; returns the events for watchers."""
         mine = [
-            Operation("delete", path)
+            StoreOperation("delete", path)
             for path, entry in self._entries.items()
             if entry.stat.owner_session == session_id
         ]
@@ -105,7 +105,7 @@ class _Change:
         self._session_id = session_id
         self._now_ms = now_ms
 
-    def apply(self, operation: Operation) -> str:
+    def apply(self, operation: StoreOperation) -> str:
         check_path(operation.path)
         if operation.kind == "create":
             return self._create(operation)
@@ -126,7 +126,7 @@ class _Change:
     def _entry(self, path: str) -> TreeEntry | None:
         return self.entries[path] if path in self.entries else self._before.get(path)
 
-    def _create(self, operation: Operation) -> str:
+    def _create(self, operation: StoreOperation) -> str:
         path, parent_path = operation.path, parent_of(operation.path)
         parent = self._entry(parent_path)
         if parent is None:

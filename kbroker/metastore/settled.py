@@ -20,11 +20,11 @@ from kbroker.metastore.store import (
     NodeExists,
     NodeStat,
     NoNode,
-    Operation,
     SessionState,
     Store,
     StoreError,
-    Transaction,
+    StoreOperation,
+    StoreTransaction,
     WatchCallback,
 )
 
@@ -44,7 +44,7 @@ class SettledStore:
     def __init__(
         self,
         store: Store,
-        fence: Operation | None = None,
+        fence: StoreOperation | None = None,
         on_fenced: Callable[[], None] = lambda: None,
     ) -> None:
         """fence: a ``check`` that every write includes. on_fenced: called when it fails."""
@@ -82,11 +82,11 @@ class SettledStore:
 
     # -- writes --
 
-    def multi(self) -> Transaction[Coroutine[Any, Any, list[str]]]:
+    def multi(self) -> StoreTransaction[Coroutine[Any, Any, list[str]]]:
         """A transaction to fill; await its ``commit``."""
-        return Transaction(self.apply)
+        return StoreTransaction(self.apply)
 
-    async def apply(self, operations: list[Operation]) -> list[str]:
+    async def apply(self, operations: list[StoreOperation]) -> list[str]:
         """Like ``Store.apply``; may also raise Fenced.
 
         A sequential create may take effect twice. Whoever sets or deletes whatever the version may
@@ -108,7 +108,7 @@ class SettledStore:
                 raise
             await self._connected()
 
-    async def apply_in_parts(self, operations: list[Operation]) -> None:
+    async def apply_in_parts(self, operations: list[StoreOperation]) -> None:
         """Like ``apply``, but in several requests if one would be too large: each takes effect as
         a whole, in this order, and an error leaves those before it.
         """
@@ -116,7 +116,7 @@ class SettledStore:
         if limit is None:
             await self.apply(operations)
             return
-        part, size = list[Operation](), 0
+        part, size = list[StoreOperation](), 0
         for operation in operations:
             # Half of the limit leaves room for the fence, and for others while it is handled.
             if part and size + operation.bytes > limit // 2:
@@ -137,7 +137,7 @@ class SettledStore:
             if not missing:
                 return
             try:
-                await self.apply_in_parts([Operation("create", path) for path in missing])
+                await self.apply_in_parts([StoreOperation("create", path) for path in missing])
                 return
             except NodeExists:  # other clients create them, too
                 continue
@@ -162,18 +162,18 @@ class SettledStore:
         if self._is_stopped:
             raise Fenced
 
-    async def _took_effect(self, operations: list[Operation]) -> bool:
+    async def _took_effect(self, operations: list[StoreOperation]) -> bool:
         """Whether the nodes are in the state that these operations produce. The name of a
         sequential node is unknown: it exists if the others do.
         """
-        last: dict[str, Operation] = {}
+        last: dict[str, StoreOperation] = {}
         for operation in operations:
             if operation.kind != "check" and not operation.sequential:
                 last[operation.path] = operation
         done = [await self._is_done(operation) for operation in last.values()]
         return bool(done) and all(done)
 
-    async def _is_done(self, operation: Operation) -> bool:
+    async def _is_done(self, operation: StoreOperation) -> bool:
         try:
             node = await self.get(operation.path)
         except NoNode:

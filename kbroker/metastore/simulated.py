@@ -23,11 +23,11 @@ from kbroker.metastore.store import (
     ConnectionLoss,
     Node,
     NodeStat,
-    Operation,
     SessionCallback,
     SessionState,
     Store,
     StoreError,
+    StoreOperation,
     TooLarge,
     WatchCallback,
     WatchEvent,
@@ -115,7 +115,7 @@ class SimulatedEnsemble:
             self._sessions.remove(session_id)
             self.report(self.tree.end_session(session_id, self.now_ms))
 
-    def apply(self, operations: list[Operation], session_id: int) -> list[str]:
+    def apply(self, operations: list[StoreOperation], session_id: int) -> list[str]:
         size, limit = sum(operation.bytes for operation in operations), self.request_bytes_max
         if limit is not None and size > limit:
             raise TooLarge(operations[0].path, size, limit)
@@ -129,7 +129,7 @@ class SimulatedEnsemble:
                 store.notify(event)
 
 
-class Request(NamedTuple):
+class SimulatedRequest(NamedTuple):
     """A request in flight."""
 
     serve: Callable[[], Any]
@@ -147,8 +147,8 @@ class SimulatedStore(Store):
         self._callbacks: list[SessionCallback] = []
         self._watches = Watches()
         self._connection = 0  # counts connections; messages of earlier ones are dropped
-        self._arriving: list[Request] = []
-        self._replying: list[Request] = []
+        self._arriving: list[SimulatedRequest] = []
+        self._replying: list[SimulatedRequest] = []
         self._last_arrival_ms = self._last_reply_ms = 0
         self._is_dead = self._has_heir = False
         ensemble.after(ensemble.delay_ms(), self._reconnect)
@@ -178,7 +178,7 @@ class SimulatedStore(Store):
     def subtree(self, path: str) -> Pending[list[Node]]:
         return self._ask(lambda: self._ensemble.tree.subtree(path))
 
-    def apply(self, operations: list[Operation]) -> Pending[list[str]]:
+    def apply(self, operations: list[StoreOperation]) -> Pending[list[str]]:
         asked = list(operations)
         return self._ask(lambda: self._ensemble.apply(asked, self._session_id))
 
@@ -203,7 +203,7 @@ class SimulatedStore(Store):
             # Later: a callback that retries at once must not stop the clock.
             ensemble.after(1, partial(pending.resolve, None, ConnectionLoss()))
             return pending
-        request = Request(serve, pending, self._connection)
+        request = SimulatedRequest(serve, pending, self._connection)
         self._arriving.append(request)
         arrival_ms = max(self._last_arrival_ms, ensemble.now_ms + ensemble.delay_ms())
         self._last_arrival_ms = arrival_ms
@@ -213,7 +213,7 @@ class SimulatedStore(Store):
             ensemble.after(ensemble.delay_ms(), lambda: self.lose(outage_ms))
         return pending
 
-    def _arrive(self, request: Request) -> None:
+    def _arrive(self, request: SimulatedRequest) -> None:
         """The request has arrived at a server."""
         if request not in self._arriving:
             return  # lost with its connection

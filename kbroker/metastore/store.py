@@ -3,7 +3,7 @@
 Every request returns a ``Pending``, because the store may be remote, and take milliseconds or
 forever. Requests of one store object take effect and complete in the order in which they were made.
 Paths are absolute and have no trailing slash. A write is durable when its Pending resolves. Errors
-are typed; a ``Transaction`` applies all of its operations or none.
+are typed; a ``StoreTransaction`` applies all of its operations or none.
 
 ``ConnectionLoss`` is the only error that leaves the outcome open: the request may have taken
 effect. So every write is conditional, on a version or by creating a node, and its outcome is
@@ -123,7 +123,7 @@ WatchCallback = Callable[[WatchEvent], None]
 SessionCallback = Callable[[SessionState], None]
 
 
-class Operation(NamedTuple):
+class StoreOperation(NamedTuple):
     """One step of a transaction: ``kind`` is create, set, delete or check."""
 
     kind: str
@@ -139,32 +139,32 @@ class Operation(NamedTuple):
         return _OVERHEAD_BYTES + len(self.path) + len(self.data)
 
 
-class Transaction(Generic[R]):
+class StoreTransaction(Generic[R]):
     """Collects operations, which ``commit`` applies together."""
 
-    def __init__(self, apply: Callable[[list[Operation]], R]) -> None:
+    def __init__(self, apply: Callable[[list[StoreOperation]], R]) -> None:
         self._apply = apply
-        self.operations: list[Operation] = []
+        self.operations: list[StoreOperation] = []
 
     def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False
-    ) -> Transaction[R]:
+    ) -> StoreTransaction[R]:
         self.operations.append(
-            Operation("create", path, data, ephemeral=ephemeral, sequential=sequential)
+            StoreOperation("create", path, data, ephemeral=ephemeral, sequential=sequential)
         )
         return self
 
-    def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Transaction[R]:
-        self.operations.append(Operation("set", path, data, version))
+    def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> StoreTransaction[R]:
+        self.operations.append(StoreOperation("set", path, data, version))
         return self
 
-    def delete(self, path: str, version: int = ANY_VERSION) -> Transaction[R]:
-        self.operations.append(Operation("delete", path, version=version))
+    def delete(self, path: str, version: int = ANY_VERSION) -> StoreTransaction[R]:
+        self.operations.append(StoreOperation("delete", path, version=version))
         return self
 
-    def check(self, path: str, version: int) -> Transaction[R]:
+    def check(self, path: str, version: int) -> StoreTransaction[R]:
         """Make the transaction conditional on the znode's version."""
-        self.operations.append(Operation("check", path, version=version))
+        self.operations.append(StoreOperation("check", path, version=version))
         return self
 
     def commit(self) -> R:
@@ -226,7 +226,7 @@ class Store(ABC):
         return done
 
     @abstractmethod
-    def apply(self, operations: list[Operation]) -> Pending[list[str]]:
+    def apply(self, operations: list[StoreOperation]) -> Pending[list[str]]:
         """Apply operations in order, all or none. Use ``multi``."""
 
     @abstractmethod
@@ -255,9 +255,9 @@ class Store(ABC):
     def settle(self, now_ms: int) -> None:  # noqa: B027
         """Do periodic work; called several times a second. now_ms: monotonic."""
 
-    def multi(self) -> Transaction[Pending[list[str]]]:
+    def multi(self) -> StoreTransaction[Pending[list[str]]]:
         """A transaction to fill and commit."""
-        return Transaction(self.apply)
+        return StoreTransaction(self.apply)
 
     def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False
@@ -266,15 +266,17 @@ class Store(ABC):
 
         NodeExists; NoNode or EphemeralParent for a parent that is missing or has no children.
         """
-        return self.apply([Operation("create", path, data, ANY_VERSION, ephemeral, sequential)])
+        return self.apply(
+            [StoreOperation("create", path, data, ANY_VERSION, ephemeral, sequential)]
+        )
 
     def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Pending[list[str]]:
         """Replace the data. NoNode, BadVersion."""
-        return self.apply([Operation("set", path, data, version)])
+        return self.apply([StoreOperation("set", path, data, version)])
 
     def delete(self, path: str, version: int = ANY_VERSION) -> Pending[list[str]]:
         """Delete a node without children. NoNode, BadVersion, NotEmpty."""
-        return self.apply([Operation("delete", path, b"", version)])
+        return self.apply([StoreOperation("delete", path, b"", version)])
 
 
 def foreign_cluster(found: str | None, expected: str) -> WrongCluster:

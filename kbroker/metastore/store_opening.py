@@ -56,7 +56,7 @@ CREATE TRIGGER IF NOT EXISTS node_deleted AFTER DELETE ON nodes
 OF_DAMAGE = ("SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_ERROR")
 
 
-class Opening:
+class StoreOpening:
     """One opening of the store in a directory.
 
     damage: what was lost from the files or repaired in them, None if nothing was.

@@ -13,8 +13,8 @@ from typing import Any
 
 from kbroker.metastore.entities import sanitized
 from kbroker.metastore.json_values import LONG_MAX, as_integer, as_list, as_text, load_object
-from kbroker.security.delegation import Token
-from kbroker.security.principal import Principal, parse
+from kbroker.security.delegation import DelegationToken
+from kbroker.security.principal import KafkaPrincipal, parse
 
 ROOT = "/delegation_token"
 TOKENS = "/delegation_token/tokens"
@@ -39,7 +39,7 @@ def is_token_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
-def encode(token: Token) -> bytes:
+def encode(token: DelegationToken) -> bytes:
     document: dict[str, Any] = {
         "version": VERSION,
         "owner": sanitized(str(token.owner)),
@@ -54,7 +54,7 @@ def encode(token: Token) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def decode(path: str, data: bytes) -> Token:
+def decode(path: str, data: bytes) -> DelegationToken:
     """The token in the node ``path``."""
     document = load_object(data)
     version = as_integer(document["version"])
@@ -65,7 +65,7 @@ def decode(path: str, data: bytes) -> Token:
         raise ValueError(f"the token's id is {token_id[:100]!r}")
     owner = _principal(document["owner"])
     requester = document.get("tokenRequester")
-    return Token(
+    return DelegationToken(
         token_id,
         owner,
         owner if requester is None else _principal(requester),
@@ -76,7 +76,7 @@ def decode(path: str, data: bytes) -> Token:
     )
 
 
-def _principal(value: Any) -> Principal:
+def _principal(value: Any) -> KafkaPrincipal:
     from urllib.parse import unquote_plus  # costs every start some milliseconds
 
     return parse(unquote_plus(as_text(value)))

@@ -45,11 +45,11 @@ from kbroker.metastore.store import (
     NodeStat,
     NoNode,
     NotEmpty,
-    Operation,
     SessionCallback,
     SessionState,
     Store,
     StoreFailed,
+    StoreOperation,
     TooLarge,
     WatchCallback,
     check_path,
@@ -58,10 +58,10 @@ from kbroker.metastore.store import (
 from kbroker.metastore.watches import Watches
 from kbroker.metastore.zookeeper_client import acl_of
 from kbroker.metastore.zookeeper_connection import (
-    Closed,
+    ConnectionClosed,
     Report,
-    Reports,
-    Result,
+    ReportQueue,
+    RequestResult,
     StateChange,
     ZooKeeperConnection,
     ask_to_sync,
@@ -93,10 +93,10 @@ _KINDS = {
 _LOST = (KazooConnectionLoss, KazooSessionExpired, AuthFailedError, RuntimeError)
 
 
-class Request(NamedTuple):
+class ZooKeeperRequest(NamedTuple):
     """A request in flight. ``take`` gets its value or its error."""
 
-    ask: Callable[[KazooClient], Result]
+    ask: Callable[[KazooClient], RequestResult]
     take: Callable[[Any, BaseException | None], None]
 
 
@@ -113,12 +113,12 @@ class ZooKeeperStore(Store):
         self._settings = settings
         self._top_paths = top_paths
         self._file = session_file
-        self._reports = Reports()
+        self._reports = ReportQueue()
         self._state = SessionState.SUSPENDED
         self._callbacks: list[SessionCallback] = []
         self._watches = Watches()
         self._nodes: dict[str, WatchedNode] = {}
-        self._waiting: deque[Request] = deque()
+        self._waiting: deque[ZooKeeperRequest] = deque()
         self._in_flight = 0
         self._window = min(settings.window, WINDOW_MAX)
         self._has_paths = False
@@ -171,7 +171,7 @@ class ZooKeeperStore(Store):
         _Subtree(self, path, pending).start()
         return pending
 
-    def apply(self, operations: list[Operation]) -> Pending[list[str]]:
+    def apply(self, operations: list[StoreOperation]) -> Pending[list[str]]:
         asked = list(operations)
         for operation in asked:
             check_path(operation.path)
@@ -182,11 +182,11 @@ class ZooKeeperStore(Store):
             pending.resolve(error=TooLarge(largest.path, size, REQUEST_BYTES_MAX))
             return pending
 
-        def ask(client: KazooClient) -> Result:
+        def ask(client: KazooClient) -> RequestResult:
             transaction = client.transaction()
             for operation in asked:
                 self._add(transaction, operation)
-            result: Result = transaction.commit_async()
+            result: RequestResult = transaction.commit_async()
             return result
 
         def take(results: Any, error: BaseException | None) -> None:
@@ -198,7 +198,7 @@ class ZooKeeperStore(Store):
             except Exception as failed:
                 pending.resolve(error=failed)
 
-        self._ask(Request(ask, take))
+        self._ask(ZooKeeperRequest(ask, take))
         return pending
 
     def watch(self, path: str, callback: WatchCallback) -> Pending[Callable[[], None]]:
@@ -246,7 +246,7 @@ class ZooKeeperStore(Store):
         self._connection.start()
 
     def _read(
-        self, path: str, ask: Callable[[Any, str], Result], found: Callable[[Any], Any]
+        self, path: str, ask: Callable[[Any, str], RequestResult], found: Callable[[Any], Any]
     ) -> Pending[Any]:
         pending: Pending[Any] = Pending()
 
@@ -256,10 +256,10 @@ class ZooKeeperStore(Store):
             else:
                 pending.resolve(error=_error(error, path))
 
-        self._ask(Request(partial(_at, ask, self._absolute(path)), take))
+        self._ask(ZooKeeperRequest(partial(_at, ask, self._absolute(path)), take))
         return pending
 
-    def _ask(self, request: Request) -> None:
+    def _ask(self, request: ZooKeeperRequest) -> None:
         if self._state != SessionState.CONNECTED or self._closing is not None:
             # Later: a callback that retries at once must not block the thread.
             self._reports.add(lambda: request.take(None, KazooConnectionLoss()))
@@ -275,7 +275,7 @@ class ZooKeeperStore(Store):
             waiting.popleft()
             self._in_flight += 1
 
-    def _add(self, transaction: Any, operation: Operation) -> None:
+    def _add(self, transaction: Any, operation: StoreOperation) -> None:
         path = self._absolute(operation.path)
         if operation.kind == "create":
             acl = acl_of(operation.path, self._settings)
@@ -288,7 +288,7 @@ class ZooKeeperStore(Store):
         else:
             transaction.check(path, operation.version)
 
-    def _made(self, operations: list[Operation], results: list[Any]) -> list[str]:
+    def _made(self, operations: list[StoreOperation], results: list[Any]) -> list[str]:
         """The paths. Raises the error of the first operation that failed."""
         for operation, result in zip(operations, results, strict=False):
             is_of_another = isinstance(result, (RolledBackError, RuntimeInconsistency))
@@ -341,8 +341,8 @@ class ZooKeeperStore(Store):
         asks = [ask_children if kind == CHILDREN else ask_node for kind in kinds]
         node.arming += len(asks)
         for ask in asks[:-1]:
-            self._ask(Request(ask, take_first))
-        self._ask(Request(asks[-1], take))
+            self._ask(ZooKeeperRequest(ask, take_first))
+        self._ask(ZooKeeperRequest(asks[-1], take))
 
     def _on_event(self, event: Any) -> None:
         kind = _KINDS.get(event.type)
@@ -372,7 +372,7 @@ class ZooKeeperStore(Store):
             self._close_when_done()
 
     def _take(self, report: Report) -> None:
-        if isinstance(report, Result):
+        if isinstance(report, RequestResult):
             if report.request is not None:
                 self._in_flight -= 1
                 if self._time is not None and not isinstance(report.error, _LOST):
@@ -382,7 +382,7 @@ class ZooKeeperStore(Store):
             report.connection.seen()
             if report.connection is self._connection and self._closing is None:
                 self._on_state(report)
-        elif isinstance(report, Closed):
+        elif isinstance(report, ConnectionClosed):
             if report.connection is self._connection and self._closing is not None:
                 self._file.remove()
                 self._closing.resolve()
@@ -471,18 +471,18 @@ class ZooKeeperStore(Store):
         pending: Pending[None] = Pending()
         acl = acl_of(path or absolute, self._settings)
 
-        def ask(client: KazooClient) -> Result:
+        def ask(client: KazooClient) -> RequestResult:
             transaction = client.transaction()
             transaction.create(absolute, b"", acl)
             _without_data(transaction)
-            result: Result = transaction.commit_async()
+            result: RequestResult = transaction.commit_async()
             return result
 
         def take(results: Any, error: BaseException | None) -> None:
             failed = error or next((r for r in results if isinstance(r, Exception)), None)
             pending.resolve(error=None if failed is None else _error(failed, absolute))
 
-        self._ask(Request(ask, take))
+        self._ask(ZooKeeperRequest(ask, take))
         return pending
 
     def _become(self, state: SessionState) -> None:
@@ -540,7 +540,7 @@ class _Subtree:
             self._pending.resolve(sorted(self._nodes, key=lambda node: node.path.split("/")))
 
 
-def _at(ask: Callable[[Any, str], Result], path: str, client: KazooClient) -> Result:
+def _at(ask: Callable[[Any, str], RequestResult], path: str, client: KazooClient) -> RequestResult:
     return ask(client, path)
 
 
@@ -573,7 +573,7 @@ def _stat_or_none(stat: Any) -> NodeStat | None:
     return None if stat is None else _stat(stat)
 
 
-def _error(error: BaseException, path: str, of: Operation | None = None) -> BaseException:
+def _error(error: BaseException, path: str, of: StoreOperation | None = None) -> BaseException:
     """Maps an error of kazoo to one of the store."""
     if isinstance(error, NoNodeError):
         return NoNode(parent_of(path) if of is not None and of.kind == "create" else path)

@@ -69,7 +69,7 @@ class BufferedSocket:
         return getattr(self._socket, name)
 
 
-class Handler(SequentialThreadingHandler):  # type: ignore[misc]
+class KazooHandler(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's handler, with TLS as configured and without a selector for each call."""
 
     def __init__(self, tls: Tls | None, hosts: int) -> None:
@@ -142,7 +142,7 @@ class LastWarning(logging.Handler):
 def new_client(
     settings: ZooKeeperSettings,
     *,
-    handler: Handler | None = None,
+    handler: KazooHandler | None = None,
     session: tuple[int, bytes] | None = None,
     below_chroot: bool = True,
     kind: type[KazooClient] = KazooClient,
@@ -156,7 +156,7 @@ def new_client(
     if settings.digest is not None:
         check_sasl()
         sasl = {"mechanism": "DIGEST-MD5", **settings.digest._asdict()}
-    handler = handler or Handler(settings.tls, len(settings.hosts))
+    handler = handler or KazooHandler(settings.tls, len(settings.hosts))
     log = logging.Logger("kazoo", logging.WARNING)
     log.addHandler(LastWarning())
     return kind(

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from kazoo.client import KazooClient
 from kazoo.protocol.serialization import Sync
 
-from kbroker.metastore.zookeeper_client import Handler, LastWarning, new_client
+from kbroker.metastore.zookeeper_client import KazooHandler, LastWarning, new_client
 from kbroker.metastore.zookeeper_settings import ZooKeeperSettings
 
 
@@ -30,20 +30,20 @@ class StateChange(NamedTuple):
     session: tuple[int, bytes] | None
 
 
-class Closed(NamedTuple):
+class ConnectionClosed(NamedTuple):
     """A connection was closed by its owner."""
 
     connection: ZooKeeperConnection
 
 
-class Result:
+class RequestResult:
     """Replaces kazoo's AsyncResult. ``request`` belongs to the owner. took_ns: until the response
     was read.
     """
 
     __slots__ = ("_began_ns", "_reports", "error", "is_set", "request", "took_ns", "value")
 
-    def __init__(self, reports: Reports) -> None:
+    def __init__(self, reports: ReportQueue) -> None:
         self._reports = reports
         self.is_set = False
         self.request: Any = None
@@ -67,10 +67,10 @@ class Result:
         self._reports.add(self)
 
 
-Report = Result | StateChange | Closed | Callable[[], None]
+Report = RequestResult | StateChange | ConnectionClosed | Callable[[], None]
 
 
-class Reports:
+class ReportQueue:
     """A queue with a file descriptor that is readable while the queue is not empty."""
 
     # BOUND: everything in it was requested (a window of requests, a watch for each path), or is one
@@ -104,10 +104,10 @@ class Reports:
         return taken
 
 
-class ReportingHandler(Handler):
+class ReportingHandler(KazooHandler):
     """A handler without callback threads: callbacks become reports."""
 
-    def __init__(self, settings: ZooKeeperSettings, reports: Reports) -> None:
+    def __init__(self, settings: ZooKeeperSettings, reports: ReportQueue) -> None:
         super().__init__(settings.tls, len(settings.hosts))
         self._reports = reports
 
@@ -117,8 +117,8 @@ class ReportingHandler(Handler):
     def stop(self) -> None:
         """Does nothing: there are no threads."""
 
-    def async_result(self) -> Result:
-        return Result(self._reports)
+    def async_result(self) -> RequestResult:
+        return RequestResult(self._reports)
 
     def dispatch_callback(self, callback: Any) -> None:
         function, arguments = callback.func, callback.args
@@ -147,7 +147,7 @@ class ZooKeeperConnection:
     def __init__(
         self,
         settings: ZooKeeperSettings,
-        reports: Reports,
+        reports: ReportQueue,
         session: tuple[int, bytes] | None = None,
     ) -> None:
         """session: resumed if it is still alive, otherwise replaced by a new one."""
@@ -177,7 +177,7 @@ class ZooKeeperConnection:
         """Count a state change that the owner has seen."""
         self._changes_seen += 1
 
-    def send(self, ask: Callable[[KazooClient], Result], request: Any) -> bool:
+    def send(self, ask: Callable[[KazooClient], RequestResult], request: Any) -> bool:
         """Send a request, unless there are state changes that the owner has not seen yet."""
         with self._client.lock:
             if self._changes != self._changes_seen:
@@ -194,7 +194,7 @@ class ZooKeeperConnection:
             self._client.stop()
             self._client.close()
         finally:
-            self._reports.add(Closed(self))
+            self._reports.add(ConnectionClosed(self))
 
     def _on_state(self, _: str) -> None:
         self._changes += 1
@@ -202,8 +202,8 @@ class ZooKeeperConnection:
         self._reports.add(change)
 
 
-def ask_to_sync(client: KazooClient, path: str) -> Result:
+def ask_to_sync(client: KazooClient, path: str) -> RequestResult:
     """What ``sync_async`` does, which works with kazoo's own results only."""
-    result: Result = client.handler.async_result()
+    result: RequestResult = client.handler.async_result()
     client._call(Sync(path), result)
     return result

@@ -20,7 +20,7 @@ from kbroker.metastore.store import (
 ANY_CREATION = -1  # a node that is only known to have been created
 
 
-class Known(NamedTuple):
+class KnownNode(NamedTuple):
     """The last known state of a node."""
 
     created_id: int
@@ -35,7 +35,7 @@ class WatchedNode:
         self.path = path
         self.arming = 0  # how many watches are being set
         self.is_watched = False  # whether ``_known`` is set
-        self._known: Known | None = None
+        self._known: KnownNode | None = None
 
     def on_event(self, kind: str) -> list[WatchEvent]:
         """The events to report for an event of ZooKeeper."""
@@ -47,7 +47,7 @@ class WatchedNode:
         elif kind == CREATED:
             if known is not None and known.created_id == ANY_CREATION:
                 return []
-            self._known = Known(ANY_CREATION, 0, 0)
+            self._known = KnownNode(ANY_CREATION, 0, 0)
         elif known is None:
             return []
         elif kind == CHANGED:
@@ -62,7 +62,7 @@ class WatchedNode:
         self.is_watched = True
         self._known = None
         if stat is not None:
-            self._known = Known(stat.created_id, stat.version, stat.children_version)
+            self._known = KnownNode(stat.created_id, stat.version, stat.children_version)
         if is_first:
             return []
         kinds = []
@@ -74,7 +74,7 @@ class WatchedNode:
         if stat is not None:
             if known is None:
                 kinds.append(CREATED)
-                known = Known(stat.created_id, 0, 0)
+                known = KnownNode(stat.created_id, 0, 0)
             if stat.version > known.version:
                 kinds.append(CHANGED)
             if stat.children_version > known.children_version:

@@ -18,7 +18,7 @@ API_WIDTH = 96
 LISTENER_WIDTH = 16
 
 
-class Metric:
+class MetricRow:
     """One row. ``index`` is its first cell; ``label`` is empty for a metric with a single cell."""
 
     __slots__ = ("help", "index", "kind", "label", "name", "width")
@@ -32,15 +32,15 @@ class Metric:
         self.width = width
 
     def __repr__(self) -> str:
-        return f"Metric({self.name!r})"
+        return f"MetricRow({self.name!r})"
 
 
-METRICS: list[Metric] = []
+METRICS: list[MetricRow] = []
 
 
-def _row(name: str, kind: str, help: str, label: str = "", width: int = 1) -> Metric:
+def _row(name: str, kind: str, help: str, label: str = "", width: int = 1) -> MetricRow:
     index = METRICS[-1].index + METRICS[-1].width if METRICS else 0
-    metric = Metric(index, name, kind, help, label, width)
+    metric = MetricRow(index, name, kind, help, label, width)
     METRICS.append(metric)
     return metric
 

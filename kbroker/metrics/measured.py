@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kbroker.metrics import catalog
-from kbroker.metrics.catalog import Metric
+from kbroker.metrics.catalog import MetricRow
 
 # A total of the broker -> what its rate is called.
-RATES: Mapping[str, tuple[Metric, ...]] = {
+RATES: Mapping[str, tuple[MetricRow, ...]] = {
     "records_in": (catalog.PRODUCE_MESSAGES, catalog.OWN_MESSAGES),
     "bytes_in": (catalog.PRODUCE_BYTES, catalog.OWN_BYTES),
     "bytes_out": (catalog.CONSUMER_BYTES,),

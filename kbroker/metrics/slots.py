@@ -11,7 +11,7 @@ import mmap
 from collections.abc import Callable
 from typing import Protocol
 
-from kbroker.metrics.catalog import CELL_COUNT, GAUGE, METRICS, Metric
+from kbroker.metrics.catalog import CELL_COUNT, GAUGE, METRICS, MetricRow
 
 _CELL_SIZE = 8
 _LINE_CELLS = 8  # rows start on their own cache line: two processes never write the same one
@@ -41,17 +41,17 @@ class Counters:
         start = row * ROW_CELLS
         self.cells = memoryview(region).cast("q")[start : start + ROW_CELLS]
 
-    def add(self, metric: Metric, count: int = 1, label: int = 0) -> None:
+    def add(self, metric: MetricRow, count: int = 1, label: int = 0) -> None:
         """Add ``count``; a label value outside the row's width goes to its last cell."""
         if not 0 <= label < metric.width:
             label = metric.width - 1
         self.cells[metric.index + label] += count
 
-    def set(self, metric: Metric, value: int, label: int = 0) -> None:
+    def set(self, metric: MetricRow, value: int, label: int = 0) -> None:
         """Give a gauge its value; a label value outside the row's width has the last cell."""
         self.cells[metric.index + min(label, metric.width - 1)] = value
 
-    def get(self, metric: Metric, label: int = 0) -> int:
+    def get(self, metric: MetricRow, label: int = 0) -> int:
         return self.cells[metric.index + label]
 
     def reset_gauges(self) -> None:
@@ -67,7 +67,7 @@ class Totals:
 
     __slots__ = ("_counters", "_last", "_rows")
 
-    def __init__(self, counters: Counters, rows: list[tuple[Metric, Callable[[], int]]]) -> None:
+    def __init__(self, counters: Counters, rows: list[tuple[MetricRow, Callable[[], int]]]) -> None:
         """rows: a metric and the function that reads its total."""
         self._counters = counters
         self._rows = rows

@@ -36,7 +36,7 @@ class Sent(NamedTuple):
     pending: Pending[ControlResponse]
 
 
-class Waiting(NamedTuple):
+class QueuedRequest(NamedTuple):
     """A queued request. ``request``: all of ``sent``, merged."""
 
     request: ControlRequest
@@ -57,7 +57,7 @@ class ControlQueue:
     """The queue for one registration of a broker."""
 
     def __init__(self) -> None:
-        self._waiting: list[Waiting] = []
+        self._waiting: list[QueuedRequest] = []
         # The brokers of the last UpdateMetadata that was taken.
         self._announced: Mapping[int, LiveBroker] | None = None
 
@@ -69,10 +69,10 @@ class ControlQueue:
         sent = Sent(request, Pending())
         place = self._place(request)
         if place is None:
-            self._waiting.append(Waiting(request, [sent]))
+            self._waiting.append(QueuedRequest(request, [sent]))
             return sent.pending
         earlier = self._waiting[place]
-        made = Waiting(merge(earlier.request, request), [*earlier.sent, sent])
+        made = QueuedRequest(merge(earlier.request, request), [*earlier.sent, sent])
         if isinstance(request, LeaderAndIsr) and self._announces(self._waiting[place:]):
             del self._waiting[place]
             self._waiting.append(made)
@@ -80,7 +80,7 @@ class ControlQueue:
             self._waiting[place] = made
         return sent.pending
 
-    def _announces(self, waiting: Iterable[Waiting]) -> bool:
+    def _announces(self, waiting: Iterable[QueuedRequest]) -> bool:
         """Whether one of these has other brokers than the peer knows."""
         return any(
             isinstance(one.request, UpdateMetadata) and one.request.live_brokers != self._announced
@@ -97,7 +97,7 @@ class ControlQueue:
                 return None
         return None
 
-    def take(self) -> Waiting:
+    def take(self) -> QueuedRequest:
         """Take the next request; nothing is merged into it any more."""
         taken = self._waiting.pop(0)
         if isinstance(taken.request, UpdateMetadata):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from kbroker.cluster.image import ClusterImage
 from kbroker.config.loader import BrokerConfig
-from kbroker.peers.link import Endpoint, LinkFailed
+from kbroker.peers.link import LinkFailed, PeerAddress
 from kbroker.types import BrokerId
 
 
@@ -31,7 +31,7 @@ def listener_for_control(config: BrokerConfig) -> PeerListener:
     return PeerListener(name, config.security_protocol(name))
 
 
-def endpoint_of(endpoints: Iterable[Sequence[Any]], listener: PeerListener) -> Endpoint:
+def endpoint_of(endpoints: Iterable[Sequence[Any]], listener: PeerListener) -> PeerAddress:
     """The endpoint of this listener. Raises LinkFailed if there is none, or none that this broker
     can connect to.
 
@@ -42,11 +42,11 @@ def endpoint_of(endpoints: Iterable[Sequence[Any]], listener: PeerListener) -> E
             if protocol != listener.protocol:
                 text = f"its listener {name} uses {protocol}, but this broker's {listener.protocol}"
                 raise LinkFailed(text)
-            return Endpoint(host, port)
+            return PeerAddress(host, port)
     raise LinkFailed(f"it has no listener {listener.name}")
 
 
-def inter_broker_endpoint(image: ClusterImage, broker_id: int, config: BrokerConfig) -> Endpoint:
+def inter_broker_endpoint(image: ClusterImage, broker_id: int, config: BrokerConfig) -> PeerAddress:
     """Another broker's endpoint for brokers. Raises LinkFailed if it is not known."""
     broker = image.brokers.get(BrokerId(broker_id))
     if broker is None:

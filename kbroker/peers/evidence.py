@@ -108,7 +108,7 @@ class PeerEvidence:
         return ATTEMPT_MS
 
 
-class Outcome(Enum):
+class InquiryOutcome(Enum):
     """The end of an inquiry."""
 
     CONFIRMED = "confirmed"
@@ -166,15 +166,15 @@ class Inquiry:
         return [b for b, hearing in self._answers.items() if hearing is Hearing.GONE]
 
     @property
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> InquiryOutcome | None:
         """None while another round may change it."""
         if self.vetoes:
-            return Outcome.VETOED
+            return InquiryOutcome.VETOED
         unknown = [b for b in self._living() if self._answers[b] is Hearing.UNKNOWN]
         if not unknown:
-            return Outcome.CONFIRMED
+            return InquiryOutcome.CONFIRMED
         if self._round < ROUNDS:
             return None
         if self.agreeing and self._silent.issuperset(unknown):
-            return Outcome.CONFIRMED
-        return Outcome.UNANSWERED
+            return InquiryOutcome.CONFIRMED
+        return InquiryOutcome.UNANSWERED

@@ -31,7 +31,7 @@ class LinkFailed(Exception):
         self.is_refused = is_refused
 
 
-class Endpoint(NamedTuple):
+class PeerAddress(NamedTuple):
     host: str
     port: int
 
@@ -49,7 +49,7 @@ class Loop(Protocol):
         """Called before ``fd`` is closed."""
 
 
-class Times(NamedTuple):
+class LinkTimeouts(NamedTuple):
     """Timeouts for connecting and, once connected, for a response."""
 
     connect_ms: int
@@ -70,7 +70,7 @@ class Link:
         loop: Loop,
         connecting: Connecting,
         client_id: str,
-        times: Times,
+        times: LinkTimeouts,
         now_ms: Callable[[], int],
     ) -> None:
         self._loop = loop
@@ -86,7 +86,7 @@ class Link:
         self._stream = Stream(client_id, RESPONSE_BYTES_MAX)
         self._out = memoryview(b"")
 
-    def ask(self, endpoint: Endpoint, request: Message, version: int) -> Pending[Any]:
+    def ask(self, endpoint: PeerAddress, request: Message, version: int) -> Pending[Any]:
         """Resolves with the response or LinkFailed. The previous request must have completed."""
         assert self._asked is None, "a request is under way"
         self.renew()
@@ -100,7 +100,7 @@ class Link:
             self._connect(endpoint)
         return asked
 
-    def open(self, endpoint: Endpoint) -> Pending[None]:
+    def open(self, endpoint: PeerAddress) -> Pending[None]:
         """Only connect; resolves when there is a connection, or with LinkFailed. Nothing is asked
         of a broker that may not know the request.
         """
@@ -144,7 +144,7 @@ class Link:
 
     # -- connecting --------------------------------------------------------------------------
 
-    def _connect(self, endpoint: Endpoint) -> None:
+    def _connect(self, endpoint: PeerAddress) -> None:
         self._attempt += 1
         attempt, connect_ms = self._attempt, self._times.connect_ms
         # All addresses of a host are tried, each for this long.

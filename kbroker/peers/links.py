@@ -17,9 +17,9 @@ from kbroker.ipc.pending import Pending, run
 from kbroker.logcontext import RateLimit
 from kbroker.peers.connecting import Connecting
 from kbroker.peers.control_codec import API_OF, merged, response_from_wire, sendable, to_wire
-from kbroker.peers.control_queue import ControlQueue, Waiting
+from kbroker.peers.control_queue import ControlQueue, QueuedRequest
 from kbroker.peers.endpoints import endpoint_of, listener_for_control
-from kbroker.peers.link import Link, LinkFailed, Loop, Times
+from kbroker.peers.link import Link, LinkFailed, LinkTimeouts, Loop
 from kbroker.peers.versions import sent_version
 from kbroker.protocol.codec import EncodeError
 from kbroker.types import BrokerId
@@ -32,8 +32,8 @@ logger = logging.getLogger(__name__)
 BACKOFF_MS, BACKOFF_MAX_MS = 100, 1_000
 
 
-class Registered(Protocol):
-    """A broker's registration: ``controller.state.Broker``."""
+class PeerRegistration(Protocol):
+    """A broker's registration: ``controller.state.RegisteredBroker``."""
 
     @property
     def epoch(self) -> int: ...
@@ -42,14 +42,14 @@ class Registered(Protocol):
     def live(self) -> LiveBroker: ...
 
 
-class Takes(Protocol):
+class OwnBroker(Protocol):
     """This broker: ``Hosting``."""
 
     def take(self, request: ControlRequest) -> Pending[ControlResponse]:
         """Resolves with the response."""
 
 
-class Process(Loop, Protocol):
+class LinksProcess(Loop, Protocol):
     """The controller process."""
 
     def sleep(self, delay_ms: int) -> Pending[None]:
@@ -69,8 +69,8 @@ class Links:
     def __init__(
         self,
         me: BrokerId,
-        own: Takes,
-        process: Process,
+        own: OwnBroker,
+        process: LinksProcess,
         config: BrokerConfig,
         now_ms: Callable[[], int],
         security: PeerSecurity | None = None,
@@ -80,7 +80,7 @@ class Links:
         self._process = process
         self._protocol = config.protocol_version
         self._listener = listener_for_control(config)
-        self._times = Times(
+        self._times = LinkTimeouts(
             config["socket.connection.setup.timeout.ms"], config["controller.socket.timeout.ms"]
         )
         self._now_ms = now_ms
@@ -99,7 +99,7 @@ class Links:
             return pending
         return peer.send(request)
 
-    def set_live(self, brokers: Mapping[int, Registered]) -> None:
+    def set_live(self, brokers: Mapping[int, PeerRegistration]) -> None:
         """Set the registered brokers. Requests to any other registration complete with
         STALE_BROKER_EPOCH.
         """
@@ -119,7 +119,7 @@ class Links:
         """A new link, which the caller must tick, and close before these are closed."""
         return Link(self._process, self._connecting, str(self._me), self._times, self._now_ms)
 
-    def _peer(self, number: int, registered: Registered) -> Peer:
+    def _peer(self, number: int, registered: PeerRegistration) -> Peer:
         link = self.link()
 
         def say(live: LiveBroker, request: ControlRequest) -> Coroutine[Any, None, ControlResponse]:
@@ -159,7 +159,7 @@ class Peer:
     def __init__(
         self,
         broker_id: int,
-        registered: Registered,
+        registered: PeerRegistration,
         link: Link,
         say: Callable[[LiveBroker, ControlRequest], Coroutine[Any, None, ControlResponse]],
         sleep: Callable[[int], Pending[None]],
@@ -171,7 +171,7 @@ class Peer:
         self._say = say
         self._sleep = sleep
         self._queue = ControlQueue()
-        self._under_way: Waiting | None = None
+        self._under_way: QueuedRequest | None = None
         self._is_working = self._is_ended = False
         self._failures = RateLimit()
 

@@ -37,7 +37,7 @@ CLIENT_ID = "kbroker"
 RESPONSE_BYTES_MAX = 64 << 10
 
 
-class Login(Protocol):
+class PeerLogin(Protocol):
     """As whom this broker logs in, and how. It is shown without what is secret."""
 
     @property
@@ -60,7 +60,7 @@ class PasswordLogin(NamedTuple):
         return sasl.CLIENTS[self.mechanism](self.username, self.password)
 
     def __repr__(self) -> str:
-        return f"Login({self.mechanism} as {self.username!r})"
+        return f"PeerLogin({self.mechanism} as {self.username!r})"
 
 
 class TokenLogin:
@@ -96,7 +96,7 @@ class TicketLogin(NamedTuple):
         return kerberos.KerberosInitiator(lambda: kerberos.initiator(self.own, host))
 
 
-def login_of(config: BrokerConfig, listener: str) -> Login:
+def login_of(config: BrokerConfig, listener: str) -> PeerLogin:
     """How brokers log in at this listener of others. Raises ConfigError.
 
     COMPAT: the login module is that of this broker's own listener.
@@ -141,7 +141,7 @@ def _token_login(config: BrokerConfig, own: ListenerConfig) -> TokenLogin:
 
 
 def log_in(
-    made: Connected, login: Login, protocol: ProtocolVersion, host: str, deadline: float
+    made: Connected, login: PeerLogin, protocol: ProtocolVersion, host: str, deadline: float
 ) -> float:
     """Log in on a blocking socket; returns how long the session lasts in seconds, 0 for ever.
 

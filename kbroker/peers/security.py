@@ -20,7 +20,7 @@ from kbroker._ext.sockets.transport import Transport
 from kbroker.config.listener_config import ListenerConfig
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ConfigError
-from kbroker.peers.login import LOGIN_CONFIGS, Login, greet, log_in, login_of
+from kbroker.peers.login import LOGIN_CONFIGS, PeerLogin, greet, log_in, login_of
 from kbroker.peers.secured import Secured
 from kbroker.security.tls.contexts import client_context, file_signs, reason_of, server_context
 from kbroker.security.tls.listener import CONFIG_NAMES
@@ -79,7 +79,7 @@ class _Loaded(NamedTuple):
     """context: None without TLS. login: None without SASL."""
 
     context: ssl.SSLContext | None
-    login: Login | None
+    login: PeerLogin | None
 
 
 class PeerSecurity:

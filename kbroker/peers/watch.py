@@ -16,7 +16,7 @@ from kbroker.errors import ErrorCode
 from kbroker.ipc.pending import Pending, run
 from kbroker.peers.endpoints import PeerListener, endpoint_of
 from kbroker.peers.evidence import Attempt, Hearing, PeerEvidence
-from kbroker.peers.link import Endpoint, Link, LinkFailed
+from kbroker.peers.link import Link, LinkFailed, PeerAddress
 from kbroker.protocol.messages.peer_status import PeerStatusRequest
 
 logger = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ VERSION = 0
 BUSY_MS = 20
 
 
-class Watched(NamedTuple):
+class WatchedBroker(NamedTuple):
     """A registration of another broker. answers: PeerStatus, as kbrokers do."""
 
     epoch: int
@@ -34,7 +34,7 @@ class Watched(NamedTuple):
     answers: bool
 
 
-class Owner(Protocol):
+class WatchOwner(Protocol):
     """Who is told: ``controller.election.failover.Failover``."""
 
     def gone(self, broker_id: int) -> None:
@@ -44,7 +44,7 @@ class Owner(Protocol):
         """There is a connection to it, again or for the first time."""
 
 
-class Process(Protocol):
+class WatchingProcess(Protocol):
     """The controller process."""
 
     def sleep(self, delay_ms: int) -> Pending[None]: ...
@@ -57,11 +57,11 @@ class PeerWatch:
         self,
         me: int,
         broker_id: int,
-        watched: Watched,
+        watched: WatchedBroker,
         link: Link,
         listener: PeerListener,
-        process: Process,
-        owner: Owner,
+        process: WatchingProcess,
+        owner: WatchOwner,
         now_ms: Callable[[], int],
     ) -> None:
         self.watched = watched
@@ -148,7 +148,7 @@ class PeerWatch:
             raise LinkFailed(why)
         return epoch
 
-    def _endpoint(self) -> Endpoint:
+    def _endpoint(self) -> PeerAddress:
         return endpoint_of(self.watched.live.endpoints, self._listener)
 
     def _tell(self, how: Attempt, why: str) -> None:
@@ -182,7 +182,7 @@ class PeerWatches:
         me: int,
         link: Callable[[], Link],
         listener: PeerListener,
-        process: Process,
+        process: WatchingProcess,
         now_ms: Callable[[], int],
     ) -> None:
         self._me = me
@@ -192,7 +192,7 @@ class PeerWatches:
         self._now_ms = now_ms
         self._watches: dict[int, PeerWatch] = {}
 
-    def watch(self, wanted: Mapping[int, Watched], owner: Owner) -> None:
+    def watch(self, wanted: Mapping[int, WatchedBroker], owner: WatchOwner) -> None:
         """Watch these registrations and no others."""
         for broker_id, watch in list(self._watches.items()):
             if wanted.get(broker_id) != watch.watched:

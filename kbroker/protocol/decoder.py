@@ -17,7 +17,7 @@ from typing import Any
 from kbroker.protocol import primitives
 from kbroker.protocol.message import Message, message_of
 from kbroker.protocol.primitives import MAX_INT16, PRIMITIVES
-from kbroker.protocol.schema import Field, Struct
+from kbroker.protocol.schema import Field, StructSchema
 
 # BOUND: elements of all arrays of a request together. One takes a byte or four on the wire, but
 # hundreds in memory and more than a microsecond: a million resources without a name, in 4 MB, took
@@ -25,13 +25,13 @@ from kbroker.protocol.schema import Field, Struct
 ELEMENTS_MAX = 50_000
 
 
-class Bounds:
+class DecoderBounds:
     """elements: ELEMENTS_MAX, or more if the broker may have so many partitions."""
 
     elements = ELEMENTS_MAX
 
 
-bounds = Bounds()
+bounds = DecoderBounds()
 # Elements of an array between two yields of a stepwise decoder or encoder: about 0.1 ms.
 STEP_ELEMENTS = 64
 
@@ -85,7 +85,7 @@ def minimum_size(field: Field, version: int, flexible: bool) -> int:
     return 2 if field.type == "string" else 4
 
 
-def _minimum_struct_size(struct_: Struct, version: int, flexible: bool) -> int:
+def _minimum_struct_size(struct_: StructSchema, version: int, flexible: bool) -> int:
     size = 1 if flexible else 0
     for field in struct_.fields:
         if not field.in_version(version) or field.tag is not None:
@@ -158,7 +158,7 @@ class _DecoderWriter:
         self.line(f"pos += {struct.calcsize(layout)}")
         self.run.clear()
 
-    def struct(self, struct_: Struct, target: str, path: str) -> None:
+    def struct(self, struct_: StructSchema, target: str, path: str) -> None:
         """Read the fields of a struct into attributes of the instance called ``target``."""
         tagged: list[Field] = []
         absent: list[tuple[Field, str]] = []

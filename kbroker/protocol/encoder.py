@@ -15,7 +15,7 @@ from kbroker.protocol import primitives
 from kbroker.protocol.decoder import STEP_ELEMENTS
 from kbroker.protocol.message import Message, message_of
 from kbroker.protocol.primitives import MAX_INT16, PRIMITIVES
-from kbroker.protocol.schema import Field, Struct
+from kbroker.protocol.schema import Field, StructSchema
 
 BASE_NAMES = {
     "pack": struct.pack,
@@ -85,7 +85,7 @@ class _EncoderWriter:
             self.line(f"{self.out} += {name}({values})")
         self.run.clear()
 
-    def struct(self, struct_: Struct, source: str, path: str) -> None:
+    def struct(self, struct_: StructSchema, source: str, path: str) -> None:
         """Write the fields of the struct instance called ``source``."""
         tagged: list[Field] = []
         for field in struct_.fields:

@@ -20,7 +20,7 @@ _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 
 
-class RequestHeader:
+class DecodedHeader:
     """A decoded request header. ``end_offset`` is where the request's body begins."""
 
     __slots__ = ("api_key", "api_version", "client_id", "correlation_id", "end_offset")
@@ -40,7 +40,7 @@ class RequestHeader:
         self.end_offset = end_offset
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, RequestHeader):
+        if not isinstance(other, DecodedHeader):
             return NotImplemented
         return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
 
@@ -48,7 +48,7 @@ class RequestHeader:
 
     def __repr__(self) -> str:
         values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
-        return f"RequestHeader({values})"
+        return f"DecodedHeader({values})"
 
 
 def request_header_version(api_key: int, api_version: int) -> int:
@@ -75,7 +75,7 @@ def response_header_version(api_key: int, api_version: int) -> int:
     return 1 if api_version >= api.first_flexible else 0
 
 
-def decode_request_header(buffer: Buffer, offset: int = 0) -> RequestHeader:
+def decode_request_header(buffer: Buffer, offset: int = 0) -> DecodedHeader:
     """Decode the header that starts at ``offset``.
 
     The version may be one kbroker does not support: the caller answers that. Raises DecodeError for
@@ -101,7 +101,7 @@ def decode_request_header(buffer: Buffer, offset: int = 0) -> RequestHeader:
             position = skip_tagged_fields(buffer, position + 1, count, limit)
         except IndexError:
             raise DecodeError("request header is truncated in its tagged fields") from None
-    return RequestHeader(api_key, api_version, correlation_id, client_id, position)
+    return DecodedHeader(api_key, api_version, correlation_id, client_id, position)
 
 
 def _decode_client_id(buffer: Buffer, position: int, limit: int) -> tuple[str | None, int]:

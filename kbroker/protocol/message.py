@@ -19,7 +19,7 @@ class StructType(type):
 
     FIELDS: str
     SCHEMA: notation.Schema
-    STRUCT: notation.Struct
+    STRUCT: notation.StructSchema
 
     def __new__(
         mcs,

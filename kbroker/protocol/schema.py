@@ -70,7 +70,7 @@ class Field:
         self.is_array = type_name.startswith("[]")
         self.type = type_name[2:] if self.is_array else type_name
         self.versions = versions
-        self.struct: Struct | None = None
+        self.struct: StructSchema | None = None
         self.nullable: VersionRange | None = None
         self.tag: int | None = None
         self.default: Any = None
@@ -96,7 +96,7 @@ class Field:
         return self.nullable is not None and self.nullable[0] <= version <= self.nullable[1]
 
 
-class Struct:
+class StructSchema:
     """A named list of fields, in the order of the wire."""
 
     __slots__ = ("fields", "name")
@@ -111,7 +111,7 @@ class Schema:
 
     __slots__ = ("root", "structs")
 
-    def __init__(self, root: Struct, structs: dict[str, Struct]) -> None:
+    def __init__(self, root: StructSchema, structs: dict[str, StructSchema]) -> None:
         self.root = root
         self.structs = structs
 
@@ -144,11 +144,11 @@ def top_level_names(text: str) -> list[str]:
 
 def parse(name: str, text: str) -> Schema:
     """Parse the definition ``text`` of the message called ``name``."""
-    root = Struct(name)
-    structs: dict[str, Struct] = {}
+    root = StructSchema(name)
+    structs: dict[str, StructSchema] = {}
     # The structs that contain the current line, outermost first, with their indentation.
-    open_structs: list[tuple[int, Struct]] = [(-1, root)]
-    arrives: Struct | None = root
+    open_structs: list[tuple[int, StructSchema]] = [(-1, root)]
+    arrives: StructSchema | None = root
     for line in text.splitlines():
         words = line.partition("#")[0].split()
         if not words:
@@ -176,9 +176,9 @@ def parse(name: str, text: str) -> Schema:
     return Schema(root, structs)
 
 
-def _struct(structs: dict[str, Struct], name: str) -> Struct:
+def _struct(structs: dict[str, StructSchema], name: str) -> StructSchema:
     if name not in structs:
-        structs[name] = Struct(name)
+        structs[name] = StructSchema(name)
     return structs[name]
 
 

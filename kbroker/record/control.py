@@ -47,7 +47,7 @@ NO_SEQUENCE = NO_LEADER_EPOCH = -1
 MARKER_BYTES = HEADER.size + _RECORD.size
 
 
-class Marker(NamedTuple):
+class EndTransactionMarker(NamedTuple):
     """The content of a control record of a transaction."""
 
     commit: bool
@@ -95,7 +95,7 @@ def marker_batch(
     return batch
 
 
-def parse_marker(key: bytes | None, value: bytes | None) -> Marker | None:
+def parse_marker(key: bytes | None, value: bytes | None) -> EndTransactionMarker | None:
     """The marker in a control record; None for a control record of another kind.
 
     COMPAT: fields that a later version adds behind the known ones are ignored.
@@ -105,7 +105,7 @@ def parse_marker(key: bytes | None, value: bytes | None) -> Marker | None:
     kind = _KEY.unpack_from(key)[1]
     if kind not in (ABORT, COMMIT):
         return None
-    return Marker(kind == COMMIT, _VALUE.unpack_from(value)[1])
+    return EndTransactionMarker(kind == COMMIT, _VALUE.unpack_from(value)[1])
 
 
 def control_type(key: bytes | None) -> int | None:

@@ -48,7 +48,7 @@ def fetcher_number(topic: str, partition: int, fetchers: int) -> int:
     return (zlib.crc32(topic.encode()) + partition) % max(fetchers, 1)
 
 
-class State(Enum):
+class FollowingState(Enum):
     """WAITING: for the controller, which has a later leader epoch. LOCATING: the log end is outside
     the leader's log, whose start or end is being looked up.
     """
@@ -122,25 +122,25 @@ class FollowedPartition:
         self.backoff_ms = backoff_ms
         self.leader = -1
         self.leader_epoch = -1
-        self.state = State.WAITING
+        self.state = FollowingState.WAITING
         self.question: Question | None = None
         # Truncations below the high watermark.
         self.committed_cuts = 0
         # When ``resume`` is due, in states that end after a time.
         self.retry_at_ms: int | None = None
-        self._resume = State.TRUNCATING
+        self._resume = FollowingState.TRUNCATING
         self._tries = 0
         self._fault_end = -1
         self._next_wait_ms = SOON_MS
 
     @property
     def is_fetching(self) -> bool:
-        return self.state is State.FETCHING
+        return self.state is FollowingState.FETCHING
 
     @property
     def asks(self) -> bool:
         """Whether ``question`` should be sent to the leader now."""
-        return self.state in (State.TRUNCATING, State.LOCATING)
+        return self.state in (FollowingState.TRUNCATING, FollowingState.LOCATING)
 
     # -- roles --
 
@@ -160,23 +160,25 @@ class FollowedPartition:
         """
         step = first_question(self.log.epochs, self.log.log_end_offset, self.log.high_watermark)
         if not isinstance(step, Cut):
-            self._enter(State.TRUNCATING, EpochQuestion(step))
+            self._enter(FollowingState.TRUNCATING, EpochQuestion(step))
         elif step.offset < self.log.log_end_offset:
-            self._enter(State.TRUNCATING, OffsetQuestion(LATEST))
+            self._enter(FollowingState.TRUNCATING, OffsetQuestion(LATEST))
         else:
-            self._enter(State.FETCHING)
+            self._enter(FollowingState.FETCHING)
 
     def _keep_committed(self) -> None:
         """Cut what is not known to be committed: nothing says where the logs diverge."""
         offset = min(self.log.high_watermark, self.log.log_end_offset)
         self._cut(offset, f"it has no leader epochs to compare with broker {self.leader}")
-        self._enter(State.FETCHING)
+        self._enter(FollowingState.FETCHING)
 
     # -- responses --
 
     def on_epoch_end(self, error: int, leader_end: EpochEnd, now_ms: int) -> None:
         """Handle the response to an EpochQuestion; an outdated one is ignored."""
-        if self.state is not State.TRUNCATING or not isinstance(self.question, EpochQuestion):
+        if self.state is not FollowingState.TRUNCATING or not isinstance(
+            self.question, EpochQuestion
+        ):
             return
         if error:
             self._on_error(error, now_ms)
@@ -197,9 +199,9 @@ class FollowedPartition:
         )
         latest = self.log.epochs.latest
         if step.is_final or latest is None:
-            self._enter(State.FETCHING)
+            self._enter(FollowingState.FETCHING)
         else:
-            self._enter(State.TRUNCATING, EpochQuestion(latest))
+            self._enter(FollowingState.TRUNCATING, EpochQuestion(latest))
 
     def on_offset(self, error: int, offset: Offset, now_ms: int) -> None:
         """Handle the response to an OffsetQuestion; an outdated one is ignored."""
@@ -208,7 +210,7 @@ class FollowedPartition:
         if error:
             self._on_error(error, now_ms)
             return
-        if self.state is State.TRUNCATING:
+        if self.state is FollowingState.TRUNCATING:
             self._keep_committed()
             return
         end = self.log.log_end_offset
@@ -216,10 +218,10 @@ class FollowedPartition:
             self._back_off(now_ms, f"broker {self.leader} says that its log is at offset {offset}")
         elif self.question.timestamp == LATEST:
             if offset >= end:
-                self._enter(State.LOCATING, OffsetQuestion(EARLIEST))
+                self._enter(FollowingState.LOCATING, OffsetQuestion(EARLIEST))
                 return
             self._cut(offset, f"the log of its leader {self.leader} ends there")
-            self._enter(State.FETCHING)
+            self._enter(FollowingState.FETCHING)
         elif offset > end:
             logger.warning(
                 "%s: the log of its leader %d begins at offset %d; every record here, up to offset "
@@ -227,40 +229,42 @@ class FollowedPartition:
                 self.name, self.leader, offset, end,
             )  # fmt: skip
             self.log.restart_at(offset)
-            self._enter(State.FETCHING)
+            self._enter(FollowingState.FETCHING)
         else:
             # The offset is in range according to the leader now, but was not before: wait before
             # fetching.
-            self._back_off(now_ms, None, State.FETCHING)
+            self._back_off(now_ms, None, FollowingState.FETCHING)
 
     def on_fetch_error(self, error: int, now_ms: int) -> None:
         """Handle the error code of a fetch."""
-        if self.state is not State.FETCHING:
+        if self.state is not FollowingState.FETCHING:
             return
         if error == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._enter(State.LOCATING, OffsetQuestion(LATEST))
+            self._enter(FollowingState.LOCATING, OffsetQuestion(LATEST))
         else:
             self._on_error(error, now_ms)
 
     def on_fault(self, fault: Fault, text: str, now_ms: int) -> None:
         """A fetched batch was not appended."""
-        if self.state is not State.FETCHING:
+        if self.state is not FollowingState.FETCHING:
             return
         if fault is Fault.NO_ROOM:
             self._back_off(now_ms, text)
         elif fault is Fault.CLOSED:
-            self._enter(State.WAITING)
+            self._enter(FollowingState.WAITING)
         elif fault is Fault.EPOCH_AHEAD:
             # The controller's state for that epoch is on its way.
-            self._back_off(now_ms, text, State.TRUNCATING)
+            self._back_off(now_ms, text, FollowingState.TRUNCATING)
         elif fault is Fault.EPOCH_BACK or fault.is_corrupt:
             self._try_again(
-                now_ms, text, State.TRUNCATING if fault.is_divergent else State.FETCHING
+                now_ms,
+                text,
+                FollowingState.TRUNCATING if fault.is_divergent else FollowingState.FETCHING,
             )
         else:
             self._fail(now_ms, text)
 
-    def _try_again(self, now_ms: int, text: str, resume: State) -> None:
+    def _try_again(self, now_ms: int, text: str, resume: FollowingState) -> None:
         end = self.log.log_end_offset
         self._tries = self._tries + 1 if end == self._fault_end else 1
         self._fault_end = end
@@ -277,7 +281,7 @@ class FollowedPartition:
                 "%s: broker %d leads in a later epoch than %d; waiting for the controller",
                 self.name, self.leader, self.leader_epoch,
             )  # fmt: skip
-            self._enter(State.WAITING)
+            self._enter(FollowingState.WAITING)
         elif error == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE:
             text = (
                 "the records that come next are in tiered storage, which this version cannot read"
@@ -291,7 +295,7 @@ class FollowedPartition:
 
     def pause(self, now_ms: int, text: str) -> None:
         """Pause because of another failure; the current step starts again later."""
-        self._back_off(now_ms, text, State.TRUNCATING)
+        self._back_off(now_ms, text, FollowingState.TRUNCATING)
 
     # -- time --
 
@@ -299,21 +303,21 @@ class FollowedPartition:
         """``retry_at_ms`` has passed: continue, or start again after a failure."""
         if self.retry_at_ms is None or now_ms < self.retry_at_ms:
             return
-        if self._resume is State.TRUNCATING:
+        if self._resume is FollowingState.TRUNCATING:
             self._begin()
         else:
             self._enter(self._resume, self.question)
 
     # -- states --
 
-    def _enter(self, state: State, question: Question | None = None) -> None:
+    def _enter(self, state: FollowingState, question: Question | None = None) -> None:
         self.state, self.question, self.retry_at_ms = state, question, None
 
     def _back_off(
         self,
         now_ms: int,
         text: str | None,
-        resume: State | None = None,
+        resume: FollowingState | None = None,
         *,
         wait_ms: int | None = None,
     ) -> None:
@@ -324,7 +328,7 @@ class FollowedPartition:
             )  # fmt: skip
         self._resume = self.state if resume is None else resume
         question = self.question if self._resume is self.state else None
-        self._enter(State.BACKOFF, question)
+        self._enter(FollowingState.BACKOFF, question)
         self.retry_at_ms = now_ms + (self.backoff_ms if wait_ms is None else wait_ms)
 
     def _fail(self, now_ms: int, text: str) -> None:
@@ -332,8 +336,8 @@ class FollowedPartition:
             "%s: %s; nothing more is copied until its leader changes, or for %d s",
             self.name, text, FAILED_RETRY_MS // 1000,
         )  # fmt: skip
-        self._enter(State.FAILED)
-        self._resume = State.TRUNCATING
+        self._enter(FollowingState.FAILED)
+        self._resume = FollowingState.TRUNCATING
         self.retry_at_ms = now_ms + FAILED_RETRY_MS
 
     def _cut(self, offset: Offset, why: str) -> None:

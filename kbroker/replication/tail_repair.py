@@ -57,7 +57,7 @@ class RepairedLog(Protocol):
         """The base offset and the bytes of the last batch; the log end and none if it is empty."""
 
 
-class Question(NamedTuple):
+class TailQuestion(NamedTuple):
     """A fetch. last_epoch: of the record before ``offset``, which the other log must have, too;
     NO_EPOCH: not checked. proof: the bytes with which the answer must begin.
     """
@@ -75,7 +75,7 @@ class Answer(NamedTuple):
     records: bytes | memoryview = b""
 
 
-class State(Enum):
+class RepairState(Enum):
     """WEIGHING: its log continues differently; reading on to see which one counts."""
 
     EXTENDING = "extending"
@@ -83,7 +83,7 @@ class State(Enum):
     DONE = "done"
 
 
-class Source:
+class RepairSource:
     """Another replica of the partition."""
 
     __slots__ = (
@@ -100,7 +100,7 @@ class Source:
 
     def __init__(self, broker: int) -> None:
         self.broker = broker
-        self.state = State.EXTENDING
+        self.state = RepairState.EXTENDING
         # The outcome, or what keeps it from being known.
         self.said = "has not been asked"
         self.retries = self.retry_at_ms = 0
@@ -111,10 +111,10 @@ class Source:
         self.weighed = (NO_EPOCH, Offset(0))
 
     def end(self, said: str) -> None:
-        self.state, self.said = State.DONE, said
+        self.state, self.said = RepairState.DONE, said
 
     def retry(self, said: str, now_ms: int) -> None:
-        self.state, self.said = State.EXTENDING, said
+        self.state, self.said = RepairState.EXTENDING, said
         self.proven_end = -1
         self.retries += 1
         self.retry_at_ms = now_ms + (RETRY_MS if self.retries <= RETRIES_SOON else RETRY_LATER_MS)
@@ -141,7 +141,7 @@ class TailRepair:
         if continues is not None:
             self.first_end = min(self.first_end, continues.first_end)
         self._by_epoch = by_epoch
-        self._sources = {broker: Source(broker) for broker in brokers}
+        self._sources = {broker: RepairSource(broker) for broker in brokers}
 
     @property
     def is_done(self) -> bool:
@@ -150,7 +150,7 @@ class TailRepair:
     @property
     def unknown(self) -> list[int]:
         """The replicas whose logs have not been compared with this one."""
-        return [one.broker for one in self._sources.values() if one.state is not State.DONE]
+        return [one.broker for one in self._sources.values() if one.state is not RepairState.DONE]
 
     def may_end(self, copies: int) -> bool:
         """Whether no record that was on ``copies`` replicas is in the unknown logs alone. This
@@ -165,32 +165,34 @@ class TailRepair:
         """What each replica had to say, for the broker's log."""
         return ", ".join(f"broker {one.broker} {one.said}" for one in self._sources.values())
 
-    def next_question(self, now_ms: int) -> tuple[int, Question] | None:
+    def next_question(self, now_ms: int) -> tuple[int, TailQuestion] | None:
         """The next question and whom to ask; None if everybody is to be asked later, or nobody."""
         for source in self._sources.values():
-            if source.state is not State.DONE and source.retry_at_ms <= now_ms:
+            if source.state is not RepairState.DONE and source.retry_at_ms <= now_ms:
                 return source.broker, self._question(source)
         return None
 
     def next_ms(self) -> int | None:
         """When ``next_question`` has something."""
-        waiting = [one.retry_at_ms for one in self._sources.values() if one.state is not State.DONE]
+        waiting = [
+            one.retry_at_ms for one in self._sources.values() if one.state is not RepairState.DONE
+        ]
         return min(waiting, default=None)
 
-    def _question(self, source: Source) -> Question:
+    def _question(self, source: RepairSource) -> TailQuestion:
         log = self.log
-        if source.state is State.WEIGHING:
+        if source.state is RepairState.WEIGHING:
             epoch = log.epochs.epoch_for(Offset(source.at - 1)) if source.at else None
             is_proven = source.at != source.common or epoch is None
-            return Question(source.at, NO_EPOCH if is_proven else epoch or 0)
+            return TailQuestion(source.at, NO_EPOCH if is_proven else epoch or 0)
         end = log.log_end_offset
         if self._by_epoch:
             latest = log.epochs.latest
-            return Question(end, NO_EPOCH if latest is None else latest)
+            return TailQuestion(end, NO_EPOCH if latest is None else latest)
         if source.proven_end == end:
-            return Question(end)
+            return TailQuestion(end)
         base_offset, data = log.last_batch()
-        return Question(base_offset, proof=data)
+        return TailQuestion(base_offset, proof=data)
 
     # -- answers --
 
@@ -198,7 +200,7 @@ class TailRepair:
         """There was no answer."""
         self._sources[broker].retry(why, now_ms)
 
-    def on_answer(self, broker: int, question: Question, answer: Answer, now_ms: int) -> None:
+    def on_answer(self, broker: int, question: TailQuestion, answer: Answer, now_ms: int) -> None:
         """May change the log. Raises what the log raises."""
         source = self._sources[broker]
         if answer.error == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -208,13 +210,13 @@ class TailRepair:
             source.retry(f"answers {_name(answer.error)}", now_ms)
         elif answer.diverging is not None:
             self._on_diverging(source, question, answer.diverging)
-        elif source.state is State.WEIGHING:
+        elif source.state is RepairState.WEIGHING:
             self._weigh(source, answer.records)
         else:
             self._extend(source, question, answer.records, now_ms)
 
     def _extend(
-        self, source: Source, question: Question, records: bytes | memoryview, now_ms: int
+        self, source: RepairSource, question: TailQuestion, records: bytes | memoryview, now_ms: int
     ) -> None:
         if records[: len(question.proof)] != question.proof:
             source.end(f"has another batch at offset {question.offset}")
@@ -236,7 +238,7 @@ class TailRepair:
                 f"({outcome.fault.name})"
             )
 
-    def _on_diverging(self, source: Source, question: Question, end: EpochEnd) -> None:
+    def _on_diverging(self, source: RepairSource, question: TailQuestion, end: EpochEnd) -> None:
         """Find the last offset up to which both logs are the same."""
         try:
             cut = cut_for(
@@ -250,11 +252,11 @@ class TailRepair:
         elif cut.offset >= question.offset:
             source.end("contradicts itself about its epochs")
         else:
-            source.state = State.WEIGHING
+            source.state = RepairState.WEIGHING
             source.common = source.at = cut.offset
             source.weighed = (NO_EPOCH, Offset(0))
 
-    def _weigh(self, source: Source, records: bytes | memoryview) -> None:
+    def _weigh(self, source: RepairSource, records: bytes | memoryview) -> None:
         """Read its continuation to the end; only then its last epoch is known."""
         before = source.at
         try:
@@ -272,7 +274,7 @@ class TailRepair:
             source.end(f"has nothing newer than this log from offset {source.common} on")
             return
         self.log.truncate_to(source.common)
-        source.state = State.EXTENDING
+        source.state = RepairState.EXTENDING
         source.proven_end = self.log.log_end_offset
 
 

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from kbroker.schemas.framing import message_path
-from kbroker.schemas.registry import AVRO, JSON, PROTOBUF, RegisteredSchema, SchemaError
+from kbroker.schemas.registry import AVRO, JSON, PROTOBUF, RegisteredSchema, RegistryError
 
 Decoder = Callable[[bytes], str]
 
@@ -22,7 +22,7 @@ def load_libraries() -> None:
 
 
 def decoder_of(schema: RegisteredSchema) -> Decoder:
-    """Raises SchemaError, and what the libraries raise of a schema that is none. A decoder raises
+    """Raises RegistryError, and what the libraries raise of a schema that is none. A decoder raises
     what they raise of a value that is none.
     """
     makers = {AVRO: _avro, PROTOBUF: _protobuf, JSON: _json}
@@ -47,7 +47,7 @@ def _avro(schema: RegisteredSchema) -> Decoder:
         source = io.BytesIO(payload)
         value = schemaless_reader(source, parsed, None, return_record_name=True)
         if source.read(1):
-            raise SchemaError("bytes follow behind the value")
+            raise RegistryError("bytes follow behind the value")
         return json.dumps(value, ensure_ascii=False, default=_shown)
 
     return decode
@@ -111,7 +111,7 @@ def _descriptor(text: str) -> bytes:
         return base64.b64decode(text, validate=True)
     except ValueError:
         text = "the registry serves the schema only as source, not as a descriptor"
-        raise SchemaError(text) from None
+        raise RegistryError(text) from None
 
 
 def _json(schema: RegisteredSchema) -> Decoder:

@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any, BinaryIO
 
 from kbroker.schemas.decoders import Decoder, decoder_of, load_libraries
-from kbroker.schemas.registry import SCHEMAS_MAX, SchemaError, SchemaRegistry
+from kbroker.schemas.registry import SCHEMAS_MAX, RegistryError, SchemaRegistry
 
 MEMORY_BYTES_MAX = 1 << 30
 ANSWER_S = 5.0
@@ -46,7 +46,7 @@ class _Decoding:
             kind, decode = self._decoder(name)
             self._begin()
             text = decode(payload)
-        except SchemaError as error:
+        except RegistryError as error:
             return {"schema": name, "error": str(error)}
         except (Exception, RecursionError) as error:  # whatever libraries raise of such bytes
             why = f"not as its schema says: {type(error).__name__}: {error}"
@@ -59,11 +59,11 @@ class _Decoding:
             schema = self._registry.schema(name)
             try:
                 decode = decoder_of(schema)
-            except (SchemaError, MemoryError):
+            except (RegistryError, MemoryError):
                 raise
             except Exception as error:
                 why = f"the registry's schema {name} is none: {type(error).__name__}: {error}"
-                raise SchemaError(why[:300]) from error
+                raise RegistryError(why[:300]) from error
             while len(self._decoders) >= SCHEMAS_MAX:
                 del self._decoders[next(iter(self._decoders))]
             self._decoders[name] = schema.kind, decode

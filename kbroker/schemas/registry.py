@@ -18,7 +18,7 @@ SCHEMA_CHARS_MAX = 1 << 20
 _SERIALIZED = "serialized"
 
 
-class SchemaError(Exception):
+class RegistryError(Exception):
     """Why a value cannot be decoded."""
 
 
@@ -47,18 +47,18 @@ class SchemaRegistry:
         self._silence = ""
 
     def schema(self, name: int | str) -> RegisteredSchema:
-        """By id or GUID. Raises SchemaError."""
+        """By id or GUID. Raises RegistryError."""
         if name in self._schemas:
             return self._schemas[name]
         now = time.monotonic()
         if now < self._silent_until:
-            raise SchemaError(self._silence)
+            raise RegistryError(self._silence)
         failed_at, why = self._failed.get(name, (-FAILED_S, ""))
         if now - failed_at < FAILED_S:
-            raise SchemaError(why)
+            raise RegistryError(why)
         try:
             schema = self._fetched(name)
-        except SchemaError as error:
+        except RegistryError as error:
             _keep(self._failed, name, (time.monotonic(), str(error)))
             raise
         _keep(self._schemas, name, schema)
@@ -74,13 +74,13 @@ class SchemaRegistry:
             return self._with_references(schema, [REFERENCES_MAX])
         except SchemaRegistryError as error:
             text = f"the registry has no schema {name}: {error.error_message}"[:300]
-            raise SchemaError(text) from error
-        except SchemaError:
+            raise RegistryError(text) from error
+        except RegistryError:
             raise
         except Exception as error:  # of its transport, and of whatever else it has sent
             self._silent_until = time.monotonic() + FAILED_S
             self._silence = f"the registry does not answer: {type(error).__name__}: {error}"[:300]
-            raise SchemaError(self._silence) from error
+            raise RegistryError(self._silence) from error
 
     def _named(self, name: int | str, form: str | None = None) -> Any:
         if isinstance(name, int):
@@ -90,14 +90,16 @@ class SchemaRegistry:
     def _with_references(self, schema: Any, left: list[int]) -> RegisteredSchema:
         kind, text = schema.schema_type or AVRO, schema.schema_str
         if kind not in (AVRO, PROTOBUF, JSON) or not isinstance(text, str):
-            raise SchemaError(f"the registry has a schema of the kind {str(kind)[:40]}")
+            raise RegistryError(f"the registry has a schema of the kind {str(kind)[:40]}")
         if len(text) > SCHEMA_CHARS_MAX:
-            raise SchemaError(f"the schema has {len(text)} characters, at most {SCHEMA_CHARS_MAX}")
+            raise RegistryError(
+                f"the schema has {len(text)} characters, at most {SCHEMA_CHARS_MAX}"
+            )
         references = []
         for each in schema.references or ():
             left[0] -= 1
             if left[0] < 0:
-                raise SchemaError(f"the schema refers to more than {REFERENCES_MAX} others")
+                raise RegistryError(f"the schema refers to more than {REFERENCES_MAX} others")
             form = _SERIALIZED if kind == PROTOBUF else None
             version = self._client.get_version(each.subject, each.version, fmt=form)
             references.append((each.name, self._with_references(version.schema, left)))

@@ -13,7 +13,7 @@ from kbroker._ext.sockets.verdicts import Verdicts
 from kbroker.security.audit import Audit
 from kbroker.security.authorizer import Authorizer
 from kbroker.security.operations import CLUSTER_NAME, AclOperation, Kind, mask
-from kbroker.security.principal import Principal
+from kbroker.security.principal import KafkaPrincipal
 
 # In the order of Question in verdicts.pxd, with the requests that ask.
 QUESTIONS = (
@@ -38,7 +38,7 @@ class Access(Verdicts):
     """The permissions of a principal from an address. Made by an ``AccessTable``."""
 
     def __init__(
-        self, principal: Principal, host: str, authorizer: Authorizer, audit: Audit
+        self, principal: KafkaPrincipal, host: str, authorizer: Authorizer, audit: Audit
     ) -> None:
         self.principal = principal
         self.host = host
@@ -121,9 +121,9 @@ class AccessTable:
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
         self._audit = Audit()
-        self._kept: WeakValueDictionary[tuple[Principal, str], Access] = WeakValueDictionary()
+        self._kept: WeakValueDictionary[tuple[KafkaPrincipal, str], Access] = WeakValueDictionary()
 
-    def of(self, principal: Principal, host: str) -> Access:
+    def of(self, principal: KafkaPrincipal, host: str) -> Access:
         known = self._kept.get((principal, host))
         if known is None:
             known = Access(principal, host, self._authorizer, self._audit)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from kbroker.security.acl_index import AclIndex
 from kbroker.security.operations import AclOperation, Kind
-from kbroker.security.principal import Principal, parse
+from kbroker.security.principal import KafkaPrincipal, parse
 
 # The classes of Kafka that ask for it.
 CLASS_NAMES = (
@@ -23,18 +23,18 @@ class AclAuthorizer:
     """
 
     def __init__(
-        self, index: AclIndex, super_users: Collection[Principal], *, allows_if_none: bool
+        self, index: AclIndex, super_users: Collection[KafkaPrincipal], *, allows_if_none: bool
     ) -> None:
         self.index = index
         self._super_users = frozenset(super_users)
         self._allows_if_none = allows_if_none
 
-    def allows_everything(self, principal: Principal, host: str) -> bool:
+    def allows_everything(self, principal: KafkaPrincipal, host: str) -> bool:
         return principal in self._super_users
 
     def authorize(
         self,
-        principal: Principal,
+        principal: KafkaPrincipal,
         host: str,
         operation: AclOperation,
         kind: Kind,
@@ -48,7 +48,7 @@ class AclAuthorizer:
         return verdicts
 
     def authorize_any(
-        self, principal: Principal, host: str, operation: AclOperation, kind: Kind
+        self, principal: KafkaPrincipal, host: str, operation: AclOperation, kind: Kind
     ) -> bool:
         who = str(principal)
         if self._allows_if_none and not self.index.covers_all(kind):
@@ -56,7 +56,7 @@ class AclAuthorizer:
         return self.index.allows_any(kind, who, host, operation)
 
 
-def super_users(text: str) -> list[Principal]:
+def super_users(text: str) -> list[KafkaPrincipal]:
     """The value of ``super.users``. Raises ValueError.
 
     Unlike in Kafka, ``User:`` is refused: it is more likely a slip than everybody whose certificate

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 from kbroker.security.acls import (
     EVERYBODY,
     WILDCARD,
-    Acl,
+    AccessControlEntry,
+    AclBinding,
     AclFilter,
-    Entry,
     PatternType,
     Permission,
-    Resource,
+    ResourcePattern,
     from_document,
 )
 from kbroker.security.operations import AclOperation, mask
@@ -59,20 +59,20 @@ class AclIndex:
     """``put`` is the only way it changes."""
 
     def __init__(self) -> None:
-        self._entries: dict[Resource, frozenset[Entry]] = {}
-        self._rules: dict[Resource, Rules] = {}
+        self._entries: dict[ResourcePattern, frozenset[AccessControlEntry]] = {}
+        self._rules: dict[ResourcePattern, Rules] = {}
         # Resources with rules of a principal.
-        self._by_principal: dict[tuple[int, str], dict[Resource, Hosts]] = {}
+        self._by_principal: dict[tuple[int, str], dict[ResourcePattern, Hosts]] = {}
         self._lengths: dict[int, Counter[int]] = {}  # of prefixes, by kind
 
     def __len__(self) -> int:
         return sum(map(len, self._entries.values()))
 
     @property
-    def resources(self) -> Mapping[Resource, frozenset[Entry]]:
+    def resources(self) -> Mapping[ResourcePattern, frozenset[AccessControlEntry]]:
         return self._entries
 
-    def put(self, resource: Resource, entries: Iterable[Entry]) -> None:
+    def put(self, resource: ResourcePattern, entries: Iterable[AccessControlEntry]) -> None:
         """Replace all ACLs of a resource."""
         self._remove(resource)
         kept = frozenset(entries)
@@ -85,7 +85,7 @@ class AclIndex:
         if resource.pattern == PatternType.PREFIXED:
             self._lengths.setdefault(resource.kind, Counter())[len(resource.name)] += 1
 
-    def _remove(self, resource: Resource) -> None:
+    def _remove(self, resource: ResourcePattern) -> None:
         if self._entries.pop(resource, None) is None:
             return
         for principal in self._rules.pop(resource):
@@ -115,13 +115,13 @@ class AclIndex:
             self.put(resource, entries)
         return True
 
-    def matching(self, asked: AclFilter) -> Iterator[Acl]:
+    def matching(self, asked: AclFilter) -> Iterator[AclBinding]:
         """The ACLs that match a filter."""
         for resource, entries in self._entries.items():
             if asked.matches_resource(resource):
                 for entry in entries:
                     if asked.matches_entry(entry):
-                        yield Acl(resource, entry)
+                        yield AclBinding(resource, entry)
 
     # -- verdicts ----------------------------------------------------------------------------
 
@@ -143,30 +143,30 @@ class AclIndex:
         return Rights(denied, allowed, found)
 
     def _matching_rules(
-        self, kind: int, name: str, rules_of: Mapping[Resource, Rules]
+        self, kind: int, name: str, rules_of: Mapping[ResourcePattern, Rules]
     ) -> Iterator[Rules]:
-        literal = rules_of.get(Resource(kind, PatternType.LITERAL, name))
+        literal = rules_of.get(ResourcePattern(kind, PatternType.LITERAL, name))
         if literal is not None:
             yield literal
         if name != WILDCARD:
-            everything = rules_of.get(Resource(kind, PatternType.LITERAL, WILDCARD))
+            everything = rules_of.get(ResourcePattern(kind, PatternType.LITERAL, WILDCARD))
             if everything is not None:
                 yield everything
         for length in self._lengths.get(kind, ()):
             if length <= len(name):
-                rules = rules_of.get(Resource(kind, PatternType.PREFIXED, name[:length]))
+                rules = rules_of.get(ResourcePattern(kind, PatternType.PREFIXED, name[:length]))
                 if rules is not None:
                     yield rules
 
     def covers_all(self, kind: int) -> bool:
         """Whether every resource of the kind has ACLs."""
-        return Resource(kind, PatternType.LITERAL, WILDCARD) in self._entries
+        return ResourcePattern(kind, PatternType.LITERAL, WILDCARD) in self._entries
 
     def allows_any(self, kind: int, principal: str, host: str, operation: AclOperation) -> bool:
         """Whether there is a name that it is allowed for, existing or not (KIP-679): an ACL allows
         it that no other denies as a whole. Operations are not implied by others here, as in Kafka.
         """
-        denied, allowed = set[Resource](), set[Resource]()
+        denied, allowed = set[ResourcePattern](), set[ResourcePattern]()
         bit = 1 << operation
         for who in dict.fromkeys((principal, EVERYBODY)):
             for resource, hosts in self._by_principal.get((kind, who), {}).items():
@@ -178,12 +178,12 @@ class AclIndex:
                         allowed.add(resource)
         if not denied:
             return bool(allowed)
-        if Resource(kind, PatternType.LITERAL, WILDCARD) in denied:
+        if ResourcePattern(kind, PatternType.LITERAL, WILDCARD) in denied:
             return False
         return any(not _is_dominated(resource, denied) for resource in allowed)
 
 
-def _rules(entries: Iterable[Entry]) -> Rules:
+def _rules(entries: Iterable[AccessControlEntry]) -> Rules:
     rules: Rules = {}
     for principal, host, operation, permission in entries:
         hosts = rules.setdefault(principal, {})
@@ -198,7 +198,7 @@ def _rules(entries: Iterable[Entry]) -> Rules:
     return rules
 
 
-def _is_dominated(resource: Resource, denied: set[Resource]) -> bool:
+def _is_dominated(resource: ResourcePattern, denied: set[ResourcePattern]) -> bool:
     """Whether all names that the resource stands for are denied."""
     kind, pattern, name = resource
     if pattern == PatternType.LITERAL:
@@ -207,7 +207,7 @@ def _is_dominated(resource: Resource, denied: set[Resource]) -> bool:
         if resource in denied:
             return True
     return any(
-        Resource(kind, PatternType.PREFIXED, name[:length]) in denied
+        ResourcePattern(kind, PatternType.PREFIXED, name[:length]) in denied
         for length in range(len(name) + 1)
     )
 

@@ -34,7 +34,7 @@ class Permission(IntEnum):
     ALLOW = 3
 
 
-class Resource(NamedTuple):
+class ResourcePattern(NamedTuple):
     """What an ACL is about: a resource, those with a prefix, or all of a kind (literal ``*``)."""
 
     kind: int
@@ -46,7 +46,7 @@ class Resource(NamedTuple):
         return f"{kind}:{pattern}:{self.name}"
 
 
-class Entry(NamedTuple):
+class AccessControlEntry(NamedTuple):
     """Who may, or may not, do what."""
 
     principal: str
@@ -59,9 +59,9 @@ class Entry(NamedTuple):
         return f"{title(permission)} {title(operation)} for {self.principal} from {self.host}"
 
 
-class Acl(NamedTuple):
-    resource: Resource
-    entry: Entry
+class AclBinding(NamedTuple):
+    resource: ResourcePattern
+    entry: AccessControlEntry
 
 
 class AclFilter(NamedTuple):
@@ -75,7 +75,7 @@ class AclFilter(NamedTuple):
     operation: int
     permission: int
 
-    def matches_resource(self, resource: Resource) -> bool:
+    def matches_resource(self, resource: ResourcePattern) -> bool:
         if self.kind not in (ANY_KIND, resource.kind):
             return False
         if self.pattern not in (PatternType.ANY, PatternType.MATCH, resource.pattern):
@@ -88,7 +88,7 @@ class AclFilter(NamedTuple):
             return self.name.startswith(resource.name)
         return resource.name in (self.name, WILDCARD)
 
-    def matches_entry(self, entry: Entry) -> bool:
+    def matches_entry(self, entry: AccessControlEntry) -> bool:
         return (
             self.principal in (None, entry.principal)
             and self.host in (None, entry.host)
@@ -96,13 +96,13 @@ class AclFilter(NamedTuple):
             and self.permission in (Permission.ANY, entry.permission)
         )
 
-    def named(self) -> Iterator[Resource]:
+    def named(self) -> Iterator[ResourcePattern]:
         """The resources that it names, if it can match only these."""
         if self.kind == ANY_KIND or self.name is None or self.pattern == PatternType.MATCH:
             return
         for pattern in (PatternType.LITERAL, PatternType.PREFIXED):
             if self.pattern in (PatternType.ANY, pattern):
-                yield Resource(self.kind, pattern, self.name)
+                yield ResourcePattern(self.kind, pattern, self.name)
 
 
 def title(member: IntEnum) -> str:
@@ -119,15 +119,17 @@ def by_title(cls: type[E], text: str) -> E | None:
     return None
 
 
-def to_document(resource: Resource, entries: Any) -> list[Any]:
+def to_document(resource: ResourcePattern, entries: Any) -> list[Any]:
     """The JSON form in the cluster image."""
     return [*resource, [list(entry) for entry in entries]]
 
 
-def from_document(document: Any) -> tuple[Resource, list[Entry]]:
+def from_document(document: Any) -> tuple[ResourcePattern, list[AccessControlEntry]]:
     """What ``to_document`` wrote. Raises ValueError."""
     try:
         kind, pattern, name, entries = document
-        return Resource(kind, pattern, name), [Entry(*entry) for entry in entries]
+        return ResourcePattern(kind, pattern, name), [
+            AccessControlEntry(*entry) for entry in entries
+        ]
     except (TypeError, ValueError) as error:
         raise ValueError(f"ACLs of the image: {error}") from error

@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Iterable
 from kbroker.logcontext import RateLimit
 from kbroker.security.acls import title
 from kbroker.security.operations import AclOperation, Kind
-from kbroker.security.principal import Principal
+from kbroker.security.principal import KafkaPrincipal
 from kbroker.wording import shown
 
 logger = logging.getLogger(__name__)
@@ -33,11 +33,11 @@ class Audit:
         self._clock = clock
         self._limit = RateLimit(INTERVAL_S, clock)
         # By principal: when its interval has begun, lines in it, and lines left out.
-        self._lines: dict[Principal, tuple[float, int, int]] = {}
+        self._lines: dict[KafkaPrincipal, tuple[float, int, int]] = {}
 
     def verdicts(
         self,
-        principal: Principal,
+        principal: KafkaPrincipal,
         host: str,
         operation: AclOperation,
         kind: Kind,
@@ -61,7 +61,9 @@ class Audit:
                     more = f" ({times:,} times)" if times > 1 else ""
                     logger.info("%s%s", text, more, extra={"event": "audit.denied"})
 
-    def _due(self, principal: Principal, operation: AclOperation, kind: Kind, name: str) -> int:
+    def _due(
+        self, principal: KafkaPrincipal, operation: AclOperation, kind: Kind, name: str
+    ) -> int:
         """How many denials the next line stands for; 0: none is due."""
         times = self._limit.due((principal, operation, kind, name))
         if not times:
@@ -83,7 +85,7 @@ class Audit:
 
 
 def line(
-    principal: Principal,
+    principal: KafkaPrincipal,
     host: str,
     operation: AclOperation,
     kind: Kind,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from kbroker.security.operations import AclOperation, Kind
-from kbroker.security.principal import Principal
+from kbroker.security.principal import KafkaPrincipal
 
 
 class Authorizer(Protocol):
@@ -15,13 +15,13 @@ class Authorizer(Protocol):
     Called in the middle of a turn: it answers from memory, and does not raise.
     """
 
-    def allows_everything(self, principal: Principal, host: str) -> bool:
+    def allows_everything(self, principal: KafkaPrincipal, host: str) -> bool:
         """Whether the principal may do everything; then nothing else is checked."""
         ...
 
     def authorize(
         self,
-        principal: Principal,
+        principal: KafkaPrincipal,
         host: str,
         operation: AclOperation,
         kind: Kind,
@@ -31,7 +31,7 @@ class Authorizer(Protocol):
         ...
 
     def authorize_any(
-        self, principal: Principal, host: str, operation: AclOperation, kind: Kind
+        self, principal: KafkaPrincipal, host: str, operation: AclOperation, kind: Kind
     ) -> bool:
         """Whether it is authorized for any resource of the kind, even one that does not exist
         yet.
@@ -42,12 +42,12 @@ class Authorizer(Protocol):
 class AllowAll:
     """Used if no authorizer is configured."""
 
-    def allows_everything(self, principal: Principal, host: str) -> bool:
+    def allows_everything(self, principal: KafkaPrincipal, host: str) -> bool:
         return True
 
     def authorize(
         self,
-        principal: Principal,
+        principal: KafkaPrincipal,
         host: str,
         operation: AclOperation,
         kind: Kind,
@@ -56,6 +56,6 @@ class AllowAll:
         return [True] * len(names)
 
     def authorize_any(
-        self, principal: Principal, host: str, operation: AclOperation, kind: Kind
+        self, principal: KafkaPrincipal, host: str, operation: AclOperation, kind: Kind
     ) -> bool:
         return True

@@ -53,7 +53,7 @@ class Issued(NamedTuple):
         return self.key + self.chain
 
 
-class Names(NamedTuple):
+class CertificateNames(NamedTuple):
     """What a certificate is for. hosts: names and addresses of servers."""
 
     name: str
@@ -171,7 +171,7 @@ def load_authority(certificate: bytes, key: bytes) -> Authority:
     return Authority(found, private)
 
 
-def names_in(pem: bytes) -> Names:
+def names_in(pem: bytes) -> CertificateNames:
     """What the first certificate of a PEM text is for. Raises CertificateError."""
     try:
         found = x509.load_pem_x509_certificate(pem)
@@ -189,7 +189,7 @@ def names_in(pem: bytes) -> Names:
     except x509.ExtensionNotFound:
         server = True  # it may be used for everything
     key_type = RSA if isinstance(found.public_key(), rsa.RSAPublicKey) else EC
-    return Names(_common_name(found), hosts, server, key_type)
+    return CertificateNames(_common_name(found), hosts, server, key_type)
 
 
 def ends_at(pem: bytes) -> datetime:

@@ -14,7 +14,7 @@ from kbroker.errors import ConfigError
 from kbroker.logcontext import RateLimit
 from kbroker.security import plugins
 from kbroker.security.operations import AclOperation, Kind
-from kbroker.security.principal import Principal
+from kbroker.security.principal import KafkaPrincipal
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class CustomAuthorizer:
         self._name = name
         self._failures = RateLimit()
 
-    def allows_everything(self, principal: Principal, host: str) -> bool:
+    def allows_everything(self, principal: KafkaPrincipal, host: str) -> bool:
         try:
             return self._authorizer.allows_everything(principal, host) is True
         except Exception:
@@ -39,7 +39,7 @@ class CustomAuthorizer:
 
     def authorize(
         self,
-        principal: Principal,
+        principal: KafkaPrincipal,
         host: str,
         operation: AclOperation,
         kind: Kind,
@@ -56,7 +56,7 @@ class CustomAuthorizer:
             return [False] * len(names)
 
     def authorize_any(
-        self, principal: Principal, host: str, operation: AclOperation, kind: Kind
+        self, principal: KafkaPrincipal, host: str, operation: AclOperation, kind: Kind
     ) -> bool:
         try:
             return self._authorizer.authorize_any(principal, host, operation, kind) is True

@@ -12,23 +12,23 @@ from typing import NamedTuple
 
 from kbroker.errors import ErrorCode, WireError
 from kbroker.security.digests import hmac_digest
-from kbroker.security.principal import Principal
-from kbroker.security.sasl.scram import ITERATIONS_MIN, Credential, fake_salt, from_password
+from kbroker.security.principal import KafkaPrincipal
+from kbroker.security.sasl.scram import ITERATIONS_MIN, ScramCredential, fake_salt, from_password
 from kbroker.uuids import new_uuid, uuid_text
 
 USER = "User"  # the only type of principals that log in
 LONG_MAX = 2**63 - 1
 
 
-class Token(NamedTuple):
+class DelegationToken(NamedTuple):
     """renewers: who may renew, end and see it beside its owner. expires_ms: the end, unless it is
     renewed, which is possible up to ``max_ms``.
     """
 
     token_id: str
-    owner: Principal
-    requester: Principal
-    renewers: tuple[Principal, ...]
+    owner: KafkaPrincipal
+    requester: KafkaPrincipal
+    renewers: tuple[KafkaPrincipal, ...]
     issued_ms: int
     expires_ms: int
     max_ms: int
@@ -37,14 +37,14 @@ class Token(NamedTuple):
         return min(self.expires_ms, self.max_ms) < now_ms
 
     @property
-    def principals(self) -> tuple[Principal, ...]:
+    def principals(self) -> tuple[KafkaPrincipal, ...]:
         """Those who may see it without further authorization."""
         return self.owner, self.requester, *self.renewers
 
-    def changeable_by(self, principal: Principal) -> bool:
+    def changeable_by(self, principal: KafkaPrincipal) -> bool:
         return principal in (self.owner, *self.renewers)
 
-    def until(self, expires_ms: int) -> Token:
+    def until(self, expires_ms: int) -> DelegationToken:
         """The token with another end, which is never later than the latest one."""
         return self._replace(expires_ms=min(expires_ms, self.max_ms))
 
@@ -57,23 +57,27 @@ class Lifetimes(NamedTuple):
 
 
 def new_token(
-    owner: Principal,
-    requester: Principal,
-    renewers: Sequence[Principal],
+    owner: KafkaPrincipal,
+    requester: KafkaPrincipal,
+    renewers: Sequence[KafkaPrincipal],
     asked_ms: int,
     lifetimes: Lifetimes,
     now_ms: int,
-) -> Token:
+) -> DelegationToken:
     """asked_ms: the longest life that its client wants; 0 or less: as long as possible."""
     longest = min(asked_ms, lifetimes.max_ms) if asked_ms > 0 else lifetimes.max_ms
     max_ms = min(now_ms + longest, LONG_MAX)
-    made = Token(new_id(), owner, requester, tuple(renewers), now_ms, max_ms, max_ms)
+    made = DelegationToken(new_id(), owner, requester, tuple(renewers), now_ms, max_ms, max_ms)
     return made.until(now_ms + lifetimes.renewal_ms)
 
 
 def renewed(
-    token: Token, principal: Principal, period_ms: int, lifetimes: Lifetimes, now_ms: int
-) -> Token:
+    token: DelegationToken,
+    principal: KafkaPrincipal,
+    period_ms: int,
+    lifetimes: Lifetimes,
+    now_ms: int,
+) -> DelegationToken:
     """period_ms: from now on; negative: the brokers' default. Raises WireError."""
     _check(token, principal)
     if token.has_ended(now_ms):
@@ -81,7 +85,9 @@ def renewed(
     return token.until(now_ms + (lifetimes.renewal_ms if period_ms < 0 else period_ms))
 
 
-def shortened(token: Token, principal: Principal, period_ms: int, now_ms: int) -> Token | None:
+def shortened(
+    token: DelegationToken, principal: KafkaPrincipal, period_ms: int, now_ms: int
+) -> DelegationToken | None:
     """The token that ends in ``period_ms``; None, if negative: it ends now. Raises WireError."""
     _check(token, principal)
     if period_ms < 0:
@@ -91,7 +97,7 @@ def shortened(token: Token, principal: Principal, period_ms: int, now_ms: int) -
     return token.until(now_ms + period_ms)
 
 
-def _check(token: Token, principal: Principal) -> None:
+def _check(token: DelegationToken, principal: KafkaPrincipal) -> None:
     if not token.changeable_by(principal):
         raise WireError(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH)
 
@@ -114,7 +120,7 @@ class Secrets:
         """The secret of a token."""
         return hmac_digest(self._key, token_id.encode(), "sha512")
 
-    def credential(self, token_id: str, mechanism: str) -> Credential:
+    def credential(self, token_id: str, mechanism: str) -> ScramCredential:
         """For a login by SCRAM; the same in every broker. Takes milliseconds."""
         secret = self.hmac_of(token_id)
         salt = fake_salt(secret, mechanism, token_id)

@@ -12,7 +12,7 @@ KEPT_PRINCIPALS_MAX = 1_000
 NAME_BYTES_MAX = 16_384
 
 
-class Principal(NamedTuple):
+class KafkaPrincipal(NamedTuple):
     """A type, ``User`` for all that Kafka has, and a name. Written ``User:alice``, as in ACLs."""
 
     type: str
@@ -27,10 +27,10 @@ class Principal(NamedTuple):
 
 
 # All clients on a listener without authentication.
-ANONYMOUS = Principal("User", "ANONYMOUS")
+ANONYMOUS = KafkaPrincipal("User", "ANONYMOUS")
 
 
-def of_user(name: str) -> Principal:
+def of_user(name: str) -> KafkaPrincipal:
     """The principal of a client that has authenticated as ``name``, which may be empty. Raises
     ValueError for names that nobody can have.
     """
@@ -40,10 +40,10 @@ def of_user(name: str) -> Principal:
         raise ValueError("its name has half of a surrogate pair, which is no character") from None
     if size > NAME_BYTES_MAX:
         raise ValueError(f"its name has {size} bytes, more than {NAME_BYTES_MAX}")
-    return Principal("User", name)
+    return KafkaPrincipal("User", name)
 
 
-def parse(text: str) -> Principal:
+def parse(text: str) -> KafkaPrincipal:
     """The principal that ``str`` wrote; its type has no colon. Raises ValueError.
 
     COMPAT: a name may be empty, as in Kafka. The client of a certificate without a subject is
@@ -52,11 +52,11 @@ def parse(text: str) -> Principal:
     kind, colon, name = text.partition(":")
     if not kind or not colon:
         raise ValueError(f"a principal is written as type:name, not {text!r}")
-    return Principal(kind, name)
+    return KafkaPrincipal(kind, name)
 
 
 @lru_cache(KEPT_PRINCIPALS_MAX)
-def from_wire(data: bytes) -> Principal:
+def from_wire(data: bytes) -> KafkaPrincipal:
     """The principal that ``to_wire`` wrote. Raises ValueError."""
     return parse(data.decode("utf-8", "surrogatepass")) if data else ANONYMOUS
 

@@ -75,7 +75,7 @@ _COLUMNS = {
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class WrittenRows(WriterCommitMessage):
     """The result of a task. attempt: with delivery=exactly-once, the attempt of a batch of a write.
     identity: of the open transaction. repeated: an earlier run recorded the batch, so nothing was
     written.
@@ -157,7 +157,7 @@ class _Writer:
 
     def _write(
         self, batches: Iterator[pa.RecordBatch], attempt: WriteAttempt, partition: int
-    ) -> Written:
+    ) -> WrittenRows:
         options = self._options
         prepare_worker()
         with borrowed(options.bootstrap, options.kafka, limits=options.pool) as cluster:
@@ -166,9 +166,9 @@ class _Writer:
                     for one in batches:
                         producer.write(one.select(self._columns))
                     producer.flush()
-                    return Written(producer.rows)
+                    return WrittenRows(producer.rows)
             if intents_of(cluster, options).find(attempt.write, attempt.batch) is not None:
-                return Written(attempt=attempt, repeated=True)
+                return WrittenRows(attempt=attempt, repeated=True)
             name = transactional_id(options, attempt.write, attempt.batch, partition)
             return self._write_transaction(cluster, batches, name, attempt)
 
@@ -178,7 +178,7 @@ class _Writer:
         batches: Iterator[pa.RecordBatch],
         name: str,
         attempt: WriteAttempt,
-    ) -> Written:
+    ) -> WrittenRows:
         """The transaction stays open, unless there is no row."""
         producer = self._producer(cluster, name)
         identity = None
@@ -190,7 +190,7 @@ class _Writer:
                     producer.write(one.select(self._columns))
             if identity is not None:
                 producer.flush()
-            return Written(producer.rows, attempt, identity)
+            return WrittenRows(producer.rows, attempt, identity)
         except BaseException:
             if identity is not None:
                 with suppress(ClientError):  # the broker aborts it after its timeout
@@ -223,7 +223,7 @@ class _Writer:
         return ArrowProducer(cluster, topic=self._options.topic, **settings)
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        written = [one for one in messages if isinstance(one, Written)]
+        written = [one for one in messages if isinstance(one, WrittenRows)]
         identities = [one.identity for one in written if one.identity is not None]
         repeated = next((one for one in written if one.repeated), None)
         options = self._options
@@ -242,7 +242,9 @@ class _Writer:
         options = self._options
         if not options.exactly_once:
             return
-        identities = [one.identity for one in messages if isinstance(one, Written) and one.identity]
+        identities = [
+            one.identity for one in messages if isinstance(one, WrittenRows) and one.identity
+        ]
         silent = [partition for partition, one in enumerate(messages) if one is None]
         with borrowed(options.bootstrap, options.kafka, limits=options.pool) as cluster:
             abort_attempt(cluster, options, attempt, identities, silent)
@@ -291,7 +293,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         transactions belong to this batch; no task's attempt is known then. If it does not, a
         restart of the query aborts them.
         """
-        told = next((one.attempt for one in messages if isinstance(one, Written)), None)
+        told = next((one.attempt for one in messages if isinstance(one, WrittenRows)), None)
         attempt = told or self._attempt_of_checkpoint(batchId)
         if attempt is not None:
             self._abort(messages, attempt)

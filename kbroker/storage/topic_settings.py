@@ -20,16 +20,16 @@ LEVEL_KEYS = {
 LZ4_FAST_LEVEL = 9
 
 
-class Settings(Protocol):
+class TypedSettings(Protocol):
     """Typed values by Kafka's names, defaults included; of the broker here, of a topic below."""
 
     def __getitem__(self, key: str) -> Any: ...
 
 
-TopicConfig = Settings
+TopicConfig = TypedSettings
 
 
-class TopicSettings:
+class LogConfig:
     """One topic's storage settings. Times in milliseconds; a retention of None keeps everything."""
 
     __slots__ = (

@@ -66,7 +66,7 @@ OPEN_FILES_MIN = 100
 SUPERVISOR = Address(ProcessKind.SUPERVISOR, 0)
 
 
-class Broker:
+class BrokerRun:
     """Everything one run owns, from ``open`` to ``close``."""
 
     def __init__(
@@ -316,7 +316,7 @@ def launch(
     keep_secrets_out_of_core_files(config)
     raise_descriptor_limit()
     check_descriptor_limit(config)
-    broker = Broker(config, config_path, overrides, missing_begin_empty=missing_begin_empty)
+    broker = BrokerRun(config, config_path, overrides, missing_begin_empty=missing_begin_empty)
     # Which of several brokers it is; a title hides the command line.
     shown = ("kbroker: supervisor", broker.bootstrap, broker.data_dirs.paths[0], config_path or "")
     set_title(" ".join(shown).rstrip())

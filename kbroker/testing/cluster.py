@@ -22,7 +22,7 @@ from typing import Self
 from kbroker.testing import zookeeper
 from kbroker.testing.broker import Broker, BrokerFailed
 from kbroker.testing.cables import Cables
-from kbroker.testing.metadata import PartitionState, are_in_sync, membership, partition_states
+from kbroker.testing.metadata import PartitionView, are_in_sync, membership, partition_states
 from kbroker.testing.ports import LOCALHOST, HeldPort
 from kbroker.testing.running import RunningInBlock
 from kbroker.testing.waiting import wait_until
@@ -210,7 +210,7 @@ class Cluster(RunningInBlock):
         """The id of the controller, as seen by the first running broker; -1 if it knows none."""
         return membership(self._first_running()).controller
 
-    def partitions(self, topic: str) -> dict[int, PartitionState]:
+    def partitions(self, topic: str) -> dict[int, PartitionView]:
         """Leader, replicas and in-sync replicas of each, as seen by the first running broker."""
         return partition_states(self._first_running(), topic)
 

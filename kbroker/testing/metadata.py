@@ -21,7 +21,7 @@ class Membership(NamedTuple):
     controller: int
 
 
-class PartitionState(NamedTuple):
+class PartitionView(NamedTuple):
     """A partition as a broker knows it. leader: -1 if it has none."""
 
     leader: int
@@ -29,11 +29,11 @@ class PartitionState(NamedTuple):
     in_sync: frozenset[int]
 
 
-class Metadata(NamedTuple):
+class TopicMetadataView(NamedTuple):
     """``partitions`` of one topic; empty if it does not exist."""
 
     membership: Membership
-    partitions: dict[int, PartitionState]
+    partitions: dict[int, PartitionView]
 
 
 def membership(address: str) -> Membership:
@@ -41,7 +41,7 @@ def membership(address: str) -> Membership:
     return read_metadata(address).membership
 
 
-def partition_states(address: str, topic: str) -> dict[int, PartitionState]:
+def partition_states(address: str, topic: str) -> dict[int, PartitionView]:
     """The partitions of a topic, by the broker at ``host:port``. Raises as ``membership`` does."""
     return read_metadata(address, topic).partitions
 
@@ -62,7 +62,7 @@ def are_in_sync(addresses: Iterable[str], topic: str, replicas: int | None = Non
     return True
 
 
-def read_metadata(address: str, topic: str | None = None) -> Metadata:
+def read_metadata(address: str, topic: str | None = None) -> TopicMetadataView:
     """Ask the broker at ``host:port``. Raises AssertionError while it does not respond."""
     host, _, port = address.rpartition(":")
     name = b"" if topic is None else topic.encode()
@@ -76,7 +76,7 @@ def read_metadata(address: str, topic: str | None = None) -> Metadata:
         raise AssertionError(f"the broker at {address} does not respond: {error}") from error
 
 
-def _parse(read: Callable[[int], bytes]) -> Metadata:
+def _parse(read: Callable[[int], bytes]) -> TopicMetadataView:
     """WIRE: size, correlation id, throttle time; brokers with id, host, port and rack; cluster id;
     the controller's id; topics with error, name, internal and partitions, each of which has error,
     index, leader, replicas and in-sync replicas.
@@ -97,12 +97,12 @@ def _parse(read: Callable[[int], bytes]) -> Metadata:
         text(), number(">i"), text()
         return found
 
-    def partition() -> tuple[int, PartitionState]:
+    def partition() -> tuple[int, PartitionView]:
         _, index, leader = number(">h"), number(">i"), number(">i")
         replicas, in_sync = several(lambda: number(">i")), several(lambda: number(">i"))
-        return index, PartitionState(leader, tuple(replicas), frozenset(in_sync))
+        return index, PartitionView(leader, tuple(replicas), frozenset(in_sync))
 
-    def topic() -> list[tuple[int, PartitionState]]:
+    def topic() -> list[tuple[int, PartitionView]]:
         number(">h"), text(), number(">b")
         return several(partition)
 
@@ -110,4 +110,6 @@ def _parse(read: Callable[[int], bytes]) -> Metadata:
     brokers = several(broker)
     text()
     members = Membership(frozenset(brokers), number(">i"))
-    return Metadata(members, {key: state for found in several(topic) for key, state in found})
+    return TopicMetadataView(
+        members, {key: state for found in several(topic) for key, state in found}
+    )

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
-from kbroker.wire.stream import Part, Pending, Stream
+from kbroker.wire.stream import Part, RequestInFlight, Stream
 
 # Several parts are sent as this many views at most per call.
 _SEND_PARTS_MAX = 64
@@ -67,7 +67,7 @@ def send(made: socket.socket, parts: Sequence[Part], deadline: float, *, is_tls:
 
 def receive(
     made: socket.socket, stream: Stream, deadline: float, wakes: Wakes
-) -> tuple[Pending, memoryview]:
+) -> tuple[RequestInFlight, memoryview]:
     """The next response. Raises Malformed, and OSError with TimeoutError and Closed among them."""
     while True:
         made.settimeout(left(deadline))
@@ -80,7 +80,9 @@ def receive(
             return stream.take()
 
 
-def receive_copied(made: Socket, stream: Stream, deadline: float) -> tuple[Pending, memoryview]:
+def receive_copied(
+    made: Socket, stream: Stream, deadline: float
+) -> tuple[RequestInFlight, memoryview]:
     """The same from a socket that only returns bytes."""
     while True:
         made.settimeout(left(deadline))

@@ -42,7 +42,7 @@ class Malformed(ValueError):
     """These bytes are no response to the oldest request; the connection must be closed."""
 
 
-class Pending(NamedTuple):
+class RequestInFlight(NamedTuple):
     """A request in flight. expects_response: False for acks=0."""
 
     api: ApiKey
@@ -74,7 +74,7 @@ class Stream:
         self.frame_bytes_max = frame_bytes_max
         self.buffers = buffers
         self._next_id = 0
-        self._waiting: deque[Pending] = deque()
+        self._waiting: deque[RequestInFlight] = deque()
         self._head = bytearray(_SIZE.size)
         self._size: int | None = None  # of the frame that is being received
         self._buffer = bytearray()
@@ -94,17 +94,17 @@ class Stream:
 
     def request(
         self, api: int, version: int, parts: Sequence[Part], *, expects_response: bool = True
-    ) -> tuple[Pending, list[Part]]:
+    ) -> tuple[RequestInFlight, list[Part]]:
         """A request with this body, and what to send for it."""
         self._next_id = (self._next_id + 1) & _CORRELATION_ID_MAX
-        pending = Pending(ApiKey(api), version, self._next_id, expects_response)
+        pending = RequestInFlight(ApiKey(api), version, self._next_id, expects_response)
         header = encode_request_header(api, version, self._next_id, self.client_id)
         size = len(header) + sum(map(len, parts))
         if expects_response:
             self._waiting.append(pending)
         return pending, [_SIZE.pack(size) + header, *parts]
 
-    def message(self, message: Message, version: int) -> tuple[Pending, bytes]:
+    def message(self, message: Message, version: int) -> tuple[RequestInFlight, bytes]:
         """The same of a message, in one piece. Raises NotInVersion."""
         api = type(message).API_KEY
         assert api is not None
@@ -160,7 +160,7 @@ class Stream:
             is_complete, rest = self.received(count), rest[count:]
         return is_complete
 
-    def take(self) -> tuple[Pending, memoryview]:
+    def take(self) -> tuple[RequestInFlight, memoryview]:
         """The request of the complete response, and its body. Raises Malformed."""
         assert self._size is not None and not self.missing
         frame = memoryview(self._buffer)[: self._size]
@@ -173,17 +173,17 @@ class Stream:
             raise Malformed(f"the response to request {number} instead of {pending.correlation_id}")
         return pending, body
 
-    def may_be_of(self, number: int, pending: Pending) -> bool:
+    def may_be_of(self, number: int, pending: RequestInFlight) -> bool:
         """Whether a broker responds to that request under another number."""
         return False
 
 
-def body_of(frame: bytes | memoryview, pending: Pending) -> memoryview:
+def body_of(frame: bytes | memoryview, pending: RequestInFlight) -> memoryview:
     """The body in a frame whose number has been compared already. Raises Malformed."""
     return _opened(frame, pending)[1]
 
 
-def _opened(frame: bytes | memoryview, pending: Pending) -> tuple[int, memoryview]:
+def _opened(frame: bytes | memoryview, pending: RequestInFlight) -> tuple[int, memoryview]:
     """The number and the body in a frame. Raises Malformed."""
     try:
         number, start = decode_response_header(frame, pending.api, pending.version)

@@ -23,7 +23,7 @@ from kbroker._ext.shared.log_figures import LogFigures
 from kbroker.cluster.settings import effective_config
 from kbroker.errors import EXIT_CANNOT_START, EXIT_DONE, ConfigError, WireError
 from kbroker.heap import Collector
-from kbroker.ipc.calls import Nothing, Operation
+from kbroker.ipc.calls import CallOperation, Nothing
 from kbroker.ipc.mailbox import Mailbox
 from kbroker.ipc.process_table import (
     LEAVE,
@@ -286,7 +286,7 @@ class Worker:
         except ConfigError as error:
             logger.error("keeping the present settings: %s", error)
 
-    async def call_until_answered(self, to: Address, operation: Operation[Nothing, A]) -> A:
+    async def call_until_answered(self, to: Address, operation: CallOperation[Nothing, A]) -> A:
         """Call a process that may still be starting."""
         while True:
             try:

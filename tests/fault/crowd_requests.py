@@ -11,8 +11,7 @@ from kbroker.protocol.api import ApiKey, request_class
 from kbroker.protocol.message import Message
 from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.protocol.messages.produce import ProduceRequest
-from kbroker.protocol.schema import Field
-from kbroker.protocol.schema import Struct as StructSchema
+from kbroker.protocol.schema import Field, StructSchema
 
 TOPIC, GROUP, PARTITIONS = "crowded", "crowd", 10
 # Values for fields whose value matters; other numbers are counters, other strings their name.

@@ -22,7 +22,7 @@ from kbroker.cluster.control_requests import (
     UpdateMetadata,
 )
 from kbroker.config.loader import BrokerConfig
-from kbroker.controller.state.state import Broker as Registration
+from kbroker.controller.state.state import RegisteredBroker as Registration
 from kbroker.errors import ErrorCode
 from kbroker.peers.links import Links
 from kbroker.protocol.api import ApiKey

@@ -222,7 +222,7 @@ def test_second_controller_of_a_first_start_judges_as_the_first(tmp_path):
     directory = zookeeper_dir(tmp_path / "data")
     drop_records(directory, 2, 4)
     config = BrokerConfig({"log.dirs": str(directory), "listeners": "PLAINTEXT://127.0.0.1:0"})
-    broker = launch.Broker(config, None, {})
+    broker = launch.BrokerRun(config, None, {})
     try:
         contexts = [broker.context_for(CONTROLLER, incarnation) for incarnation in (1, 2)]
     finally:

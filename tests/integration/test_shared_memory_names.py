@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from support.brokers.shared_names import names_of, names_of_runs, nonces_of
 
-from kbroker.cli.arguments import Failed
+from kbroker.cli.arguments import CommandFailed
 from kbroker.cli.local.attached import AttachedBroker
 from kbroker.cli.local.board import board, look
 from kbroker.cli.local.runs import of_process, running
@@ -55,7 +55,7 @@ def seen_as(user: int, group: int, pid: int) -> dict[str, Any]:
             seen = AttachedBroker(of_process(pid))
             now = look(seen)
             found = board(seen, now, now)
-        except Failed:
+        except CommandFailed:
             pass
         finally:
             os.write(writer, json.dumps(found).encode())

@@ -19,7 +19,7 @@ from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.alter_partition import AlterPartitionRequest
 from kbroker.protocol.messages.controlled_shutdown import ControlledShutdownRequest
 from kbroker.testing import Broker
-from kbroker.testing.metadata import PartitionState, partition_states
+from kbroker.testing.metadata import PartitionView, partition_states
 
 pytestmark = pytest.mark.integration
 
@@ -47,7 +47,7 @@ def _serves_on(broker: Broker) -> Iterator[None]:
         after = next(TOPICS_AFTER)
         create(broker, after)
         assert client.produce(after, {0: batch_of([b"x"])})[0].error_code == 0
-    alone = PartitionState(0, (0,), frozenset({0}))
+    alone = PartitionView(0, (0,), frozenset({0}))
     for topic in (TOPIC, after):
         assert partition_states(broker.bootstrap, topic) == {0: alone}
 

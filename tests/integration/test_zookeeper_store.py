@@ -26,9 +26,9 @@ from kbroker.metastore.store import (
     CREATED,
     DELETED,
     ConnectionLoss,
-    Operation,
     SessionState,
     StoreFailed,
+    StoreOperation,
     TooLarge,
     WatchEvent,
 )
@@ -185,8 +185,8 @@ def test_writes_across_lost_connections_take_effect_once(
     assert (node.data, node.stat.version) == (b"300", 300)
 
 
-def _set(path: str, version: int) -> Operation:
-    return Operation("set", path, str(version + 1).encode(), version)
+def _set(path: str, version: int) -> StoreOperation:
+    return StoreOperation("set", path, str(version + 1).encode(), version)
 
 
 def test_requests_behind_a_lost_one_are_lost_too(bench: ZooKeeperBench, cable: Cable) -> None:

@@ -11,9 +11,16 @@ from support.running.in_one import in_one
 
 from kbroker.security.acl_authorizer import AclAuthorizer
 from kbroker.security.acl_index import AclIndex
-from kbroker.security.acls import Acl, AclFilter, Entry, PatternType, Permission, Resource
+from kbroker.security.acls import (
+    AccessControlEntry,
+    AclBinding,
+    AclFilter,
+    PatternType,
+    Permission,
+    ResourcePattern,
+)
 from kbroker.security.operations import AclOperation, Kind
-from kbroker.security.principal import Principal
+from kbroker.security.principal import KafkaPrincipal
 
 pytestmark = pytest.mark.property
 
@@ -30,17 +37,19 @@ IMPLIED = {
 }
 
 
-def random_acl(rng: random.Random) -> Acl:
+def random_acl(rng: random.Random) -> AclBinding:
     pattern = rng.choice([PatternType.LITERAL, PatternType.PREFIXED])
     names = [*NAMES, "*"] if pattern is PatternType.LITERAL else NAMES
     permission = rng.choice([Permission.ALLOW, Permission.ALLOW, Permission.DENY])
-    return Acl(
-        Resource(rng.choice(KINDS), pattern, rng.choice(names)),
-        Entry(rng.choice(PRINCIPALS), rng.choice(HOSTS), rng.choice(OPERATIONS), permission),
+    return AclBinding(
+        ResourcePattern(rng.choice(KINDS), pattern, rng.choice(names)),
+        AccessControlEntry(
+            rng.choice(PRINCIPALS), rng.choice(HOSTS), rng.choice(OPERATIONS), permission
+        ),
     )
 
 
-def covers(resource: Resource, kind: int, name: str) -> bool:
+def covers(resource: ResourcePattern, kind: int, name: str) -> bool:
     if resource.kind != kind:
         return False
     if resource.pattern == PatternType.PREFIXED:
@@ -48,11 +57,13 @@ def covers(resource: Resource, kind: int, name: str) -> bool:
     return resource.name in (name, "*")
 
 
-def concerns(entry: Entry, who: str, host: str) -> bool:
+def concerns(entry: AccessControlEntry, who: str, host: str) -> bool:
     return entry.principal in (who, "User:*") and entry.host in (host, "*")
 
 
-def model(acls: Iterable[Acl], who: str, host: str, op: AclOperation, kind: int, name: str) -> bool:
+def model(
+    acls: Iterable[AclBinding], who: str, host: str, op: AclOperation, kind: int, name: str
+) -> bool:
     matching = [e for r, e in acls if covers(r, kind, name) and concerns(e, who, host)]
     if any(e.permission == Permission.DENY and e.operation in (op, O.ALL) for e in matching):
         return False
@@ -60,7 +71,7 @@ def model(acls: Iterable[Acl], who: str, host: str, op: AclOperation, kind: int,
     return any(e.permission == Permission.ALLOW and e.operation in allowing for e in matching)
 
 
-def model_any(acls: Iterable[Acl], who: str, host: str, op: AclOperation, kind: int) -> bool:
+def model_any(acls: Iterable[AclBinding], who: str, host: str, op: AclOperation, kind: int) -> bool:
     """KIP-679: is there a pattern that allows and is not dominated by one that denies?"""
     mine = [
         (r, e.permission)
@@ -68,10 +79,10 @@ def model_any(acls: Iterable[Acl], who: str, host: str, op: AclOperation, kind: 
         if r.kind == kind and concerns(e, who, host) and e.operation in (op, O.ALL)
     ]
     denied = {r for r, permission in mine if permission == Permission.DENY}
-    if Resource(kind, PatternType.LITERAL, "*") in denied:
+    if ResourcePattern(kind, PatternType.LITERAL, "*") in denied:
         return False
 
-    def is_dominated(r: Resource) -> bool:
+    def is_dominated(r: ResourcePattern) -> bool:
         if r.pattern == PatternType.LITERAL and r.name == "*":
             return False
         by_prefix = any(
@@ -82,9 +93,9 @@ def model_any(acls: Iterable[Acl], who: str, host: str, op: AclOperation, kind: 
     return any(p == Permission.ALLOW and not is_dominated(r) for r, p in mine)
 
 
-def filled(rng: random.Random) -> tuple[AclIndex, set[Acl]]:
+def filled(rng: random.Random) -> tuple[AclIndex, set[AclBinding]]:
     """An index that has been changed many times, and what is in it."""
-    index, present = AclIndex(), set[Acl]()
+    index, present = AclIndex(), set[AclBinding]()
     for _ in range(rng.choice([3, 12, 40])):
         if present and rng.random() < 0.35:
             present.discard(rng.choice(sorted(present)))
@@ -106,7 +117,7 @@ def test_acl_verdicts_are_those_of_a_walk_over_all_acls(seed: int, allows_if_non
             for operation in OPERATIONS[1:]:
                 for kind in KINDS:
                     found = authorizer.authorize(
-                        Principal("User", who), host, operation, kind, NAMES
+                        KafkaPrincipal("User", who), host, operation, kind, NAMES
                     )
                     for name, verdict in zip(NAMES, found, strict=True):
                         expected = model(present, f"User:{who}", host, operation, kind, name)
@@ -126,7 +137,9 @@ def test_acl_for_any_resource_is_that_of_a_walk_over_all_acls(seed: int) -> None
         for host in ("192.0.2.1", "192.0.2.2"):
             for operation in (O.WRITE, O.READ):
                 for kind in KINDS:
-                    found = authorizer.authorize_any(Principal("User", who), host, operation, kind)
+                    found = authorizer.authorize_any(
+                        KafkaPrincipal("User", who), host, operation, kind
+                    )
                     expected = model_any(present, f"User:{who}", host, operation, kind)
                     assert found == expected, (who, host, operation, kind, present)
 
@@ -147,7 +160,7 @@ def test_acl_filters_match_what_their_fields_say(seed: int) -> None:
             rng.choice([Permission.ANY, some.entry.permission]),
         )
 
-        def matches(acl: Acl, asked: AclFilter = asked) -> bool:
+        def matches(acl: AclBinding, asked: AclFilter = asked) -> bool:
             (kind, pattern, name), entry = acl
             if asked.kind != 1 and asked.kind != kind:
                 return False

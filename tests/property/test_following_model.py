@@ -21,8 +21,8 @@ from kbroker.replication.following import (
     LATEST,
     EpochQuestion,
     FollowedPartition,
+    FollowingState,
     OffsetQuestion,
-    State,
 )
 from kbroker.replication.truncation import EpochEnd
 from kbroker.storage.log.partition_log import PartitionLog
@@ -86,7 +86,7 @@ class Follower:
         if machine.retry_at_ms is not None:
             self.now_ms = machine.retry_at_ms
             machine.resume(self.now_ms)
-        elif machine.state is State.FETCHING:
+        elif machine.state is FollowingState.FETCHING:
             self.fetch()
         elif isinstance(machine.question, EpochQuestion):
             machine.on_epoch_end(self.error(), self.epoch_end(machine.question.epoch), self.now_ms)

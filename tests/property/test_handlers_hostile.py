@@ -19,7 +19,7 @@ from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey, request_class
 from kbroker.protocol.header import encode_request_header
 from kbroker.protocol.message import Message
-from kbroker.protocol.schema import Field, Struct
+from kbroker.protocol.schema import Field, StructSchema
 
 pytestmark = pytest.mark.property
 
@@ -57,7 +57,7 @@ def random_item(random: Random, message: type[Message], field: Field, version: i
 
 
 def random_struct(
-    random: Random, message: type[Message], cls: Any, struct: Struct, version: int
+    random: Random, message: type[Message], cls: Any, struct: StructSchema, version: int
 ) -> Any:
     fields = [field for field in struct.fields if field.in_version(version)]
     return cls(**{f.name: random_value(random, message, f, version) for f in fields})

@@ -26,7 +26,7 @@ from kbroker.ipc.lane_calls import (
     MESSAGE_BYTES,
     TEXTS_BYTES_MAX,
     Assembler,
-    Request,
+    LaneRequest,
     pack,
     request_parts,
 )
@@ -35,12 +35,12 @@ from kbroker.metastore.entities import entity, parse_entity
 from kbroker.protocol.messages.heartbeat import HeartbeatRequest
 from kbroker.protocol.messages.init_producer_id import InitProducerIdRequest
 from kbroker.protocol.messages.join_group import JoinGroupRequest
-from kbroker.security.acls import Entry
-from kbroker.security.delegation import Token
-from kbroker.security.principal import Principal, from_wire, of_user, parse
-from kbroker.security.sasl.exchange import Authenticated, Failed
-from kbroker.security.sasl.plain import Plain
-from kbroker.security.sasl.scram import Scram
+from kbroker.security.acls import AccessControlEntry
+from kbroker.security.delegation import DelegationToken
+from kbroker.security.principal import KafkaPrincipal, from_wire, of_user, parse
+from kbroker.security.sasl.exchange import Authenticated, NotAuthenticated
+from kbroker.security.sasl.plain import PlainSaslServer
+from kbroker.security.sasl.scram import ScramSaslServer
 from kbroker.types import SlotId
 
 pytestmark = pytest.mark.property
@@ -53,7 +53,7 @@ NAMES = st.sampled_from(ODD) | st.text(st.characters(exclude_categories=()), max
 USERS = st.sampled_from([name for name in ODD if len(name) <= 8_192]) | st.text(max_size=20)
 
 
-def shown_user(name: str) -> Principal | None:
+def shown_user(name: str) -> KafkaPrincipal | None:
     """The principal of a client that has this name; None if it is refused."""
     try:
         return of_user(name)
@@ -66,8 +66,8 @@ def shown_user(name: str) -> Principal | None:
 def test_request_arrives_with_its_names_or_is_rejected(
     client_id: str, host: str, user: str, size: int
 ) -> None:
-    who = Principal("User", user)
-    asked = Request(7, SlotId(1), 2, 9, 3, client_id, host, who, bytes(size), (5, 1.5))
+    who = KafkaPrincipal("User", user)
+    asked = LaneRequest(7, SlotId(1), 2, 9, 3, client_id, host, who, bytes(size), (5, 1.5))
     try:
         parts = request_parts(asked)
     except WireError as error:
@@ -88,9 +88,9 @@ def test_principal_that_is_let_in_can_be_written_everywhere(user: str) -> None:
         return
     assert parse(str(who)) == from_wire(who.to_wire()) == who
     assert len(str(who).encode()) < 32_767
-    token = Token("id", who, who, (who,), 1, 2, 3)
+    token = DelegationToken("id", who, who, (who,), 1, 2, 3)
     assert token_nodes.decode(token_nodes.path_of("id"), token_nodes.encode(token)) == token
-    entry = Entry(str(who), "*", 2, 3)
+    entry = AccessControlEntry(str(who), "*", 2, 3)
     stored = acl_nodes.StoredAcls(frozenset((entry,)), [])
     assert acl_nodes.decode(acl_nodes.encode(stored)) == stored
 
@@ -111,12 +111,12 @@ def test_quota_of_any_client_is_found(user: str, client_id: str) -> None:
 @given(NAMES, NAMES, NAMES)
 def test_sasl_token_with_any_name_ends_in_an_answer(first: str, user: str, password: str) -> None:
     token = f"{first}\0{user}\0{password}".encode("utf-8", "surrogatepass")
-    with suppress(Failed):
-        step = Plain({user: password} if user else {}).evaluate(token)
+    with suppress(NotAuthenticated):
+        step = PlainSaslServer({user: password} if user else {}).evaluate(token)
         assert isinstance(step, Authenticated)
-    with suppress(Failed):
+    with suppress(NotAuthenticated):
         message = f"n,a={first},n={user},r={password}".encode("utf-8", "surrogatepass")
-        scram = Scram("SCRAM-SHA-256")
+        scram = ScramSaslServer("SCRAM-SHA-256")
         scram.evaluate(message)
         scram.resume(None)
 
@@ -219,7 +219,9 @@ def test_damaged_request_is_answered_and_ends_nobody(
 ) -> None:
     """No client can send one; a fault of ours must not end a process either."""
     with bench() as worker:
-        asked = Request(9, SlotId(0), 1, 12, 3, "c", "::1", Principal("User", "u"), b"body")
+        asked = LaneRequest(
+            9, SlotId(0), 1, 12, 3, "c", "::1", KafkaPrincipal("User", "u"), b"body"
+        )
         (part,) = request_parts(asked)
         damaged = part[:at] + damage + part[at + len(damage) * keeps_size :]
         message, _ = pack(deque([damaged]))

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from kbroker.console.replica_plan import (
     Key,
-    Layout,
     Move,
     PlacedPartition,
     PlanRefused,
+    ReplicaLayout,
     balance,
     drain,
     replication,
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.property
 
 
 @st.composite
-def layouts(draw: st.DrawFn, racks: Sequence[str | None] = (None, "a", "b", "c")) -> Layout:
+def layouts(draw: st.DrawFn, racks: Sequence[str | None] = (None, "a", "b", "c")) -> ReplicaLayout:
     """Brokers of which some may not run; topics of one factor each."""
     nodes = draw(st.lists(st.integers(0, 9), min_size=1, max_size=7, unique=True))
     running = draw(st.lists(st.sampled_from(nodes), min_size=1, unique=True))
@@ -37,24 +37,28 @@ def layouts(draw: st.DrawFn, racks: Sequence[str | None] = (None, "a", "b", "c")
             in_sync = frozenset(node for node in order if node in running)
             size = draw(st.integers(0, 5))
             partitions[topic, number] = PlacedPartition(tuple(order), size, in_sync)
-    return Layout({node: draw(st.sampled_from(racks)) for node in sorted(running)}, partitions)
+    return ReplicaLayout(
+        {node: draw(st.sampled_from(racks)) for node in sorted(running)}, partitions
+    )
 
 
-def all_running(layout: Layout) -> Layout:
+def all_running(layout: ReplicaLayout) -> ReplicaLayout:
     nodes = {node for row in layout.partitions.values() for node in row.nodes} | set(layout.racks)
-    return Layout({node: layout.racks.get(node) for node in sorted(nodes)}, layout.partitions)
+    return ReplicaLayout(
+        {node: layout.racks.get(node) for node in sorted(nodes)}, layout.partitions
+    )
 
 
-def after(layout: Layout, moves: Iterable[Move]) -> Layout:
+def after(layout: ReplicaLayout, moves: Iterable[Move]) -> ReplicaLayout:
     """The layout when all has moved."""
     partitions = dict(layout.partitions)
     for move in moves:
         assert partitions[move.key].nodes == move.before
         partitions[move.key] = partitions[move.key]._replace(nodes=move.after)
-    return Layout(layout.racks, partitions)
+    return ReplicaLayout(layout.racks, partitions)
 
 
-def check_moves(layout: Layout, moves: Sequence[Move]) -> None:
+def check_moves(layout: ReplicaLayout, moves: Sequence[Move]) -> None:
     """Each changes something, to different brokers that run where they are new."""
     assert len({move.key for move in moves}) == len(moves)
     for move in moves:
@@ -64,12 +68,14 @@ def check_moves(layout: Layout, moves: Sequence[Move]) -> None:
         assert move.size == len(move.added) * layout.partitions[move.key].size
 
 
-def crowding(layout: Layout, nodes: Iterable[int]) -> int:
+def crowding(layout: ReplicaLayout, nodes: Iterable[int]) -> int:
     used = Counter(layout.racks[node] or "" for node in nodes if node in layout.racks)
     return sum(count**2 for count in used.values())
 
 
-def least_crowding(layout: Layout, kept: Sequence[int], more: int, nodes: Iterable[int]) -> int:
+def least_crowding(
+    layout: ReplicaLayout, kept: Sequence[int], more: int, nodes: Iterable[int]
+) -> int:
     """Of all ways to put ``more`` replicas onto some of these brokers, tried one after another."""
     free = [node for node in nodes if node not in kept]
     best = {frozenset(kept)}
@@ -78,7 +84,7 @@ def least_crowding(layout: Layout, kept: Sequence[int], more: int, nodes: Iterab
     return min(crowding(layout, some) for some in best)
 
 
-def replicas(layout: Layout, topic: str | None = None) -> dict[int, int]:
+def replicas(layout: ReplicaLayout, topic: str | None = None) -> dict[int, int]:
     """How many each broker that runs has."""
     counts = Counter(
         node
@@ -89,7 +95,7 @@ def replicas(layout: Layout, topic: str | None = None) -> dict[int, int]:
     return {node: counts[node] for node in layout.racks}
 
 
-def leaders(layout: Layout, topic: str | None = None) -> dict[int, int]:
+def leaders(layout: ReplicaLayout, topic: str | None = None) -> dict[int, int]:
     counts = Counter(
         row.nodes[0] for key, row in layout.partitions.items() if topic in (None, key[0])
     )
@@ -102,7 +108,7 @@ def differ_by(counts: Mapping[int, int]) -> int:
 
 @given(layouts(), st.data())
 def test_drained_broker_is_empty_and_nothing_else_moves(
-    layout: Layout, data: st.DataObject
+    layout: ReplicaLayout, data: st.DataObject
 ) -> None:
     present = sorted({node for row in layout.partitions.values() for node in row.nodes})
     away = data.draw(st.sets(st.sampled_from(present), min_size=1, max_size=2))
@@ -133,8 +139,8 @@ def test_drained_broker_is_empty_and_nothing_else_moves(
 
 
 @given(layouts())
-def test_balanced_brokers_differ_by_one_without_racks(layout: Layout) -> None:
-    layout = Layout(dict.fromkeys(layout.racks), layout.partitions)
+def test_balanced_brokers_differ_by_one_without_racks(layout: ReplicaLayout) -> None:
+    layout = ReplicaLayout(dict.fromkeys(layout.racks), layout.partitions)
 
     moves = balance(layout)
 
@@ -151,7 +157,7 @@ def test_balanced_brokers_differ_by_one_without_racks(layout: Layout) -> None:
 
 
 @given(layouts())
-def test_balance_respects_racks_and_has_no_move_left(layout: Layout) -> None:
+def test_balance_respects_racks_and_has_no_move_left(layout: ReplicaLayout) -> None:
     moves = balance(layout)
 
     check_moves(layout, moves)
@@ -172,7 +178,7 @@ def test_balance_respects_racks_and_has_no_move_left(layout: Layout) -> None:
 
 
 @given(layouts(racks=(None,)))
-def test_balance_evens_leaders_as_far_as_replicas_are_there(layout: Layout) -> None:
+def test_balance_evens_leaders_as_far_as_replicas_are_there(layout: ReplicaLayout) -> None:
     layout = all_running(layout)
 
     then = after(layout, balance(layout))
@@ -185,8 +191,10 @@ def test_balance_evens_leaders_as_far_as_replicas_are_there(layout: Layout) -> N
 
 
 @given(layouts(), st.data())
-def test_spread_topic_differs_by_one_and_others_stay(layout: Layout, data: st.DataObject) -> None:
-    layout = Layout(dict.fromkeys(layout.racks), layout.partitions)
+def test_spread_topic_differs_by_one_and_others_stay(
+    layout: ReplicaLayout, data: st.DataObject
+) -> None:
+    layout = ReplicaLayout(dict.fromkeys(layout.racks), layout.partitions)
     topics = data.draw(st.sets(st.sampled_from("xyz"), min_size=1))
 
     moves = spread(layout, topics)
@@ -201,7 +209,7 @@ def test_spread_topic_differs_by_one_and_others_stay(layout: Layout, data: st.Da
 
 @given(layouts(), st.data())
 def test_spread_over_some_brokers_leaves_nothing_elsewhere(
-    layout: Layout, data: st.DataObject
+    layout: ReplicaLayout, data: st.DataObject
 ) -> None:
     some = data.draw(st.lists(st.sampled_from(sorted(layout.racks)), min_size=1, unique=True))
     try:
@@ -218,7 +226,7 @@ def test_spread_over_some_brokers_leaves_nothing_elsewhere(
 
 
 @given(layouts(), st.integers(1, 4))
-def test_replication_adds_or_removes_and_never_both(layout: Layout, factor: int) -> None:
+def test_replication_adds_or_removes_and_never_both(layout: ReplicaLayout, factor: int) -> None:
     try:
         moves = replication(layout, {"x", "y"}, factor)
     except PlanRefused:
@@ -250,7 +258,7 @@ def test_replication_adds_or_removes_and_never_both(layout: Layout, factor: int)
 
 @pytest.mark.parametrize("away", [[0, 1, 2], [0, 1]])
 def test_too_few_brokers_are_said_with_what_to_do(away: list[int]) -> None:
-    layout = Layout(dict.fromkeys(range(3)), {("x", 0): PlacedPartition((0, 1))})
+    layout = ReplicaLayout(dict.fromkeys(range(3)), {("x", 0): PlacedPartition((0, 1))})
 
     with pytest.raises(PlanRefused, match=r"start another one") as caught:
         drain(layout, away)
@@ -262,7 +270,7 @@ def test_cheapest_partitions_move() -> None:
     sizes = [50, 10, 40, 20, 30, 60]
     partitions = {("x", n): PlacedPartition((0,), size) for n, size in enumerate(sizes)}
 
-    moves = balance(Layout({0: None, 1: None}, partitions))
+    moves = balance(ReplicaLayout({0: None, 1: None}, partitions))
 
     assert {move.key[1]: move.after for move in moves} == {1: (1,), 3: (1,), 4: (1,)}
     assert sum(move.size for move in moves) == 60
@@ -272,7 +280,7 @@ def test_thousands_of_partitions_of_uneven_racks_are_planned() -> None:
     """As racks forbid most moves, those are not looked at again and again."""
     partitions = {("x", n): PlacedPartition((0, 1), n) for n in range(4000)}
 
-    moves = balance(Layout({0: "a", 1: "b", 2: "b"}, partitions))
+    moves = balance(ReplicaLayout({0: "a", 1: "b", 2: "b"}, partitions))
 
     assert len([move for move in moves if move.added]) == 2000
     assert all(0 in move.after for move in moves)

@@ -18,9 +18,14 @@ from typing import Any
 import pytest
 from support.coordinators.transaction_host import ID, TransactionHost
 
-from kbroker.coordinator.transaction.state import CLIENT_EPOCH_MAX, OPEN, PREPARED, State
+from kbroker.coordinator.transaction.state import (
+    CLIENT_EPOCH_MAX,
+    OPEN,
+    PREPARED,
+    TransactionStatus,
+)
 from kbroker.errors import ErrorCode, WireError
-from kbroker.ipc.calls import WRITE_MARKERS, Operation, WriteMarkers
+from kbroker.ipc.calls import WRITE_MARKERS, CallOperation, WriteMarkers
 from kbroker.ipc.rpc import Pending
 
 pytestmark = pytest.mark.property
@@ -101,7 +106,7 @@ class Run:
 
     # -- markers -----------------------------------------------------------------------------
 
-    def call(self, to: Any, operation: Operation[Any, Any], request: Any) -> Pending:
+    def call(self, to: Any, operation: CallOperation[Any, Any], request: Any) -> Pending:
         """Delayed calls complete in order, like those of one mailbox."""
         if operation is WRITE_MARKERS and self.is_held:
             self.held.append((Pending(), to, request))
@@ -336,8 +341,10 @@ class Run:
         state = host.txn.state
         assert state not in OPEN
         if value.transaction_status in PREPARED:
-            is_commit = value.transaction_status == State.PREPARE_COMMIT
-            assert state == (State.COMPLETE_COMMIT if is_commit else State.COMPLETE_ABORT)
+            is_commit = value.transaction_status == TransactionStatus.PREPARE_COMMIT
+            assert state == (
+                TransactionStatus.COMPLETE_COMMIT if is_commit else TransactionStatus.COMPLETE_ABORT
+            )
             assert {marker[1:4] for marker in host.markers} <= {
                 (value.producer_id, value.producer_epoch, is_commit)
             }

@@ -23,7 +23,7 @@ from support.running.seeds import seeded
 
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC
 from kbroker.errors import ErrorCode, WireError
-from kbroker.ipc.calls import WRITE_MARKERS, Operation
+from kbroker.ipc.calls import WRITE_MARKERS, CallOperation
 from kbroker.ipc.rpc import Pending
 
 pytestmark = pytest.mark.property
@@ -83,7 +83,7 @@ class Run:
         self.to_transactions.append(ask)
         return answer
 
-    def call_io_worker(self, to: Any, operation: Operation[Any, Any], request: Any) -> Pending:
+    def call_io_worker(self, to: Any, operation: CallOperation[Any, Any], request: Any) -> Pending:
         """A call of the transaction coordinator."""
         if operation is not WRITE_MARKERS:
             return self.answer_at_once(to, operation, request)

@@ -24,7 +24,7 @@ from kbroker.spark.checkpoint import query_id
 from kbroker.spark.exactly_once import WriteAttempt, intents_of
 from kbroker.spark.intents import Intents, Recorded
 from kbroker.spark.options.options import parse_write
-from kbroker.spark.sink import BatchWriter, StreamWriter, Written
+from kbroker.spark.sink import BatchWriter, StreamWriter, WrittenRows
 from kbroker.testing import wait_until
 
 pytestmark = pytest.mark.integration
@@ -286,7 +286,7 @@ def test_crash_before_the_intent_is_written_again(bootstrap, topic):
     _task(writer, query, 0, [b"lost with its driver"])
 
     message = _task(writer, query, 0, [b"again"])
-    writer.commit([message, None, Written(0, WriteAttempt(query, 0, ""))], 0)
+    writer.commit([message, None, WrittenRows(0, WriteAttempt(query, 0, ""))], 0)
 
     assert values(bootstrap, topic) == [b"again"]
 

@@ -30,7 +30,7 @@ from kbroker.peers import connecting
 from kbroker.peers.connecting import Connecting
 from kbroker.storage.background import BackgroundDisk
 from kbroker.testing import wait_until
-from kbroker.workers.exporter.reporters import Metric, ReporterThread
+from kbroker.workers.exporter.reporters import MBeanMetric, ReporterThread
 from kbroker.workers.network.beside import Beside
 
 pytestmark = pytest.mark.unit
@@ -82,13 +82,13 @@ class FailingReporter:
     def __init__(self) -> None:
         self.changes = 0
 
-    def metric_change(self, metric: Metric) -> None:
+    def metric_change(self, metric: MBeanMetric) -> None:
         self.changes += 1
         leave()
 
 
-def metric(name: str) -> Metric:
-    return Metric(name, "g", {}, lambda: 1.0, "d", "Value", "gauge", "")
+def metric(name: str) -> MBeanMetric:
+    return MBeanMetric(name, "g", {}, lambda: 1.0, "d", "Value", "gauge", "")
 
 
 def test_reporter_that_leaves_is_called_again_and_its_end_is_awaited() -> None:
@@ -107,7 +107,7 @@ def test_reporters_end_is_awaited_after_stop() -> None:
     """Thread of Python 3.12 has an _is_stopped of its own."""
     entered, released = threading.Event(), threading.Event()
 
-    def hang(_: Metric) -> None:
+    def hang(_: MBeanMetric) -> None:
         entered.set()
         released.wait(30)
 

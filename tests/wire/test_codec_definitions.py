@@ -20,7 +20,7 @@ from kbroker.protocol import api
 from kbroker.protocol.message import NEVER
 from kbroker.protocol.messages import consumer_protocol, headers
 from kbroker.protocol.primitives import NO_UUID
-from kbroker.protocol.schema import LAST, Field, Struct, top_level_names
+from kbroker.protocol.schema import LAST, Field, StructSchema, top_level_names
 from perf.maven import ROOT, fetch_jar
 
 # Sets of specifications, the newest last, and the jars that hold them.
@@ -173,7 +173,7 @@ def spec_layout(spec: dict[str, Any], fields: list[Any], version: int) -> list[A
     return layout
 
 
-def our_layout(struct: Struct, version: int) -> list[Any]:
+def our_layout(struct: StructSchema, version: int) -> list[Any]:
     layout = []
     for field in struct.fields:
         if field.in_version(version) and (field.tag or 0) < OWN_TAG_FIRST:

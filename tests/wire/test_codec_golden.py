@@ -166,7 +166,7 @@ def test_produce_request_9_with_its_header():
         "00 ffff 000003e8 02 02 74 02 00000003 06 6261746368 00 00 00".replace(" ", "")
     )
     decoded = header.decode_request_header(head + body)
-    assert decoded == header.RequestHeader(0, 9, 17, "p", len(head))
+    assert decoded == header.DecodedHeader(0, 9, 17, "p", len(head))
 
 
 def test_fetch_response_12_hints_at_the_leader_in_a_tagged_field():

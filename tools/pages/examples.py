@@ -148,7 +148,7 @@ def _kafka_tool(name: str) -> object:
 
 
 def _check_kafka_tool(name: str, words: list[str]) -> None:
-    from kbroker.cli.kafka.options import HELP, VERSION, Given, OptionError, WrongUse
+    from kbroker.cli.kafka.options import HELP, VERSION, Given, ToolOptionError, WrongUse
     from kbroker.cli.kafka.parsers import ParsedTool
     from kbroker.cli.kafka.running import Tool
 
@@ -158,7 +158,7 @@ def _check_kafka_tool(name: str, words: list[str]) -> None:
             Given([*tool.options, HELP, VERSION], words)
         elif isinstance(tool, ParsedTool):
             tool.build().parse_args(words)
-    except (OptionError, WrongUse) as error:
+    except (ToolOptionError, WrongUse) as error:
         raise Rejected(str(error)) from None
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from kbroker.cli.kafka.running import Failed
+from kbroker.cli.kafka.running import ToolFailed
 from kbroker.cli.kafka.zookeeper_writing import change, names_below, read
 
 if TYPE_CHECKING:
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from kbroker.client.connections.cluster import Cluster
     from kbroker.client.zookeeper.znodes import Znodes
     from kbroker.metastore.acl_nodes import StoredAcls
-    from kbroker.security.acls import AclFilter, Entry, Resource
+    from kbroker.security.acls import AccessControlEntry, AclFilter, ResourcePattern
 
 
 class AclPlace(Protocol):
-    """All raise ClientError, those of ZooKeeper also Failed."""
+    """All raise ClientError, those of ZooKeeper also ToolFailed."""
 
     def matching(self, wanted: Acl) -> list[Acl]:
         """The ACLs that match a filter."""
@@ -64,14 +64,14 @@ class OfZooKeeper(AclPlace):
 
     def create(self, acls: list[Acl]) -> None:
         from kbroker.metastore.acl_nodes import is_storable
-        from kbroker.security.acls import Resource
+        from kbroker.security.acls import ResourcePattern
 
-        wanted: dict[Resource, set[Entry]] = {}
+        wanted: dict[ResourcePattern, set[AccessControlEntry]] = {}
         for acl in acls:
             if not is_storable(acl.name or ""):
-                raise Failed(f"ZooKeeper cannot store ACLs of {acl.name!r}")
+                raise ToolFailed(f"ZooKeeper cannot store ACLs of {acl.name!r}")
             number = _filter(acl)
-            resource = Resource(number.kind, number.pattern, acl.name or "")
+            resource = ResourcePattern(number.kind, number.pattern, acl.name or "")
             wanted.setdefault(resource, set()).add(_entry(number))
         for resource, entries in wanted.items():
             self._change(resource, lambda present, new=entries: present | new)  # type: ignore[misc]
@@ -86,27 +86,31 @@ class OfZooKeeper(AclPlace):
                     },
                 )
 
-    def _resources(self, only: AclFilter) -> Iterator[Resource]:
+    def _resources(self, only: AclFilter) -> Iterator[ResourcePattern]:
         """Those that have a node and match."""
         from kbroker.metastore import acl_nodes
-        from kbroker.security.acls import PatternType, Resource
+        from kbroker.security.acls import PatternType, ResourcePattern
         from kbroker.security.operations import Kind
 
         for pattern in (PatternType.LITERAL, PatternType.PREFIXED):
             for kind in Kind:
-                parent = acl_nodes.parent_of(Resource(kind, pattern, ""))
+                parent = acl_nodes.parent_of(ResourcePattern(kind, pattern, ""))
                 for name in names_below(self._nodes, parent):
-                    resource = Resource(int(kind), int(pattern), name)
+                    resource = ResourcePattern(int(kind), int(pattern), name)
                     if only.matches_resource(resource):
                         yield resource
 
-    def _stored(self, resource: Resource) -> StoredAcls:
+    def _stored(self, resource: ResourcePattern) -> StoredAcls:
         from kbroker.metastore import acl_nodes
 
         present = read(self._nodes, acl_nodes.path_of(resource))
         return _decoded(resource, None if present is None else present[0])
 
-    def _change(self, resource: Resource, changed: Callable[[set[Entry]], set[Entry]]) -> None:
+    def _change(
+        self,
+        resource: ResourcePattern,
+        changed: Callable[[set[AccessControlEntry]], set[AccessControlEntry]],
+    ) -> None:
         from kbroker.metastore import acl_nodes
         from kbroker.security.acls import PatternType
 
@@ -122,14 +126,16 @@ class OfZooKeeper(AclPlace):
         change(self._nodes, acl_nodes.path_of(resource), rewritten, notice)
 
 
-def _decoded(resource: Resource, data: bytes | None) -> StoredAcls:
+def _decoded(resource: ResourcePattern, data: bytes | None) -> StoredAcls:
     from kbroker.metastore import acl_nodes
 
     try:
         return acl_nodes.decode(data or b"")
     except (ValueError, KeyError) as error:
         path = acl_nodes.path_of(resource)
-        raise Failed(f"the ACLs in {path} cannot be read ({error!r}): correct the node") from None
+        raise ToolFailed(
+            f"the ACLs in {path} cannot be read ({error!r}): correct the node"
+        ) from None
 
 
 def _filter(acl: Acl) -> AclFilter:
@@ -147,13 +153,13 @@ def _filter(acl: Acl) -> AclFilter:
     )
 
 
-def _entry(acl: AclFilter) -> Entry:
-    from kbroker.security.acls import Entry
+def _entry(acl: AclFilter) -> AccessControlEntry:
+    from kbroker.security.acls import AccessControlEntry
 
-    return Entry(acl.principal or "", acl.host or "", acl.operation, acl.permission)
+    return AccessControlEntry(acl.principal or "", acl.host or "", acl.operation, acl.permission)
 
 
-def _acl(resource: Resource, entry: Entry) -> Acl:
+def _acl(resource: ResourcePattern, entry: AccessControlEntry) -> Acl:
     from kbroker.client.admin.acls import Acl
     from kbroker.security.acls import PatternType, Permission
     from kbroker.security.operations import AclOperation, Kind

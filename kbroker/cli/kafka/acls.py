@@ -8,8 +8,16 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from kbroker.cli.kafka.acl_places import AclPlace, OfBrokers, OfZooKeeper
-from kbroker.cli.kafka.options import Given, OptionError, WrongUse, flag, valued
-from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool, connected, pairs, properties_of
+from kbroker.cli.kafka.options import Given, ToolOptionError, WrongUse, flag, valued
+from kbroker.cli.kafka.running import (
+    BOOTSTRAP,
+    Tool,
+    ToolFailed,
+    ToolRefusal,
+    connected,
+    pairs,
+    properties_of,
+)
 from kbroker.cli.kafka.zookeeper import ZOOKEEPER_TLS, tls_of
 
 _PATTERNS = ("ANY", "MATCH", "LITERAL", "PREFIXED")
@@ -79,7 +87,7 @@ OPTIONS = (
 )
 
 
-class Resource(NamedTuple):
+class PrintedResource(NamedTuple):
     kind: str
     name: str
     pattern: str
@@ -91,7 +99,7 @@ class Resource(NamedTuple):
         )
 
 
-class Entry(NamedTuple):
+class PrintedEntry(NamedTuple):
     principal: str
     host: str
     operation: str
@@ -130,7 +138,7 @@ def _check(given: Given) -> None:
             "--transactional-id option should be specified."
         )
     if "bootstrap-controller" in given:
-        raise Failed("there are no controllers to connect to: use --bootstrap-server")
+        raise ToolFailed("there are no controllers to connect to: use --bootstrap-server")
 
 
 def _check_servers(given: Given) -> None:
@@ -151,10 +159,6 @@ def _check_servers(given: Given) -> None:
         raise WrongUse("One of --bootstrap-server or --bootstrap-controller must be specified")
 
 
-class _Refused(Exception):
-    """What Kafka's tool says of something that it does not ask a broker for."""
-
-
 def _run(given: Given) -> int:
     _check(given)
     from kbroker.cli.kafka.java_words import java_text
@@ -171,10 +175,10 @@ def _run(given: Given) -> int:
     except ClientError as error:
         print(f"Error while executing ACL command: {java_text(error)}")
         return 1
-    except (_Refused, OptionError) as error:
+    except (ToolRefusal, ToolOptionError) as error:
         print(f"Error while executing ACL command: {error}")
         return 1
-    except Failed as error:
+    except ToolFailed as error:
         if not isinstance(error.__cause__, OSError):
             raise
         print(f"Error while executing ACL command: {error}")
@@ -184,7 +188,7 @@ def _run(given: Given) -> int:
 
 @contextmanager
 def _place(given: Given) -> Iterator[AclPlace]:
-    """With the brokers, or in ZooKeeper. Raises Failed, ClientError."""
+    """With the brokers, or in ZooKeeper. Raises ToolFailed, ClientError."""
     if "authorizer-properties" not in given:
         with connected(given.one("bootstrap-server"), given.one("command-config")) as cluster:
             yield OfBrokers(cluster)
@@ -194,7 +198,7 @@ def _place(given: Given) -> Iterator[AclPlace]:
     settings = pairs(given.all("authorizer-properties"))
     connect = settings.get("authorizer.zookeeper.url") or settings.get("zookeeper.connect")
     if not connect:
-        raise Failed("--authorizer-properties: give zookeeper.connect=host:port/chroot")
+        raise ToolFailed("--authorizer-properties: give zookeeper.connect=host:port/chroot")
     where = "--authorizer-properties"
     if ZOOKEEPER_TLS.name in given:
         where = given.one(ZOOKEEPER_TLS.name)
@@ -215,20 +219,20 @@ def _place(given: Given) -> Iterator[AclPlace]:
 def _pattern(given: Given) -> str:
     text = str(given.one("resource-pattern-type"))
     if text.upper() not in _PATTERNS:
-        raise _Refused(f"Cannot parse argument '{text}' of option resource-pattern-type")
+        raise ToolRefusal(f"Cannot parse argument '{text}' of option resource-pattern-type")
     return text.upper()
 
 
-def resources(given: Given, required: bool = True) -> list[Resource]:
+def resources(given: Given, required: bool = True) -> list[PrintedResource]:
     """Raises WrongUse if there are none."""
     pattern = _pattern(given)
     found = [
-        Resource(kind, name.strip(), pattern)
+        PrintedResource(kind, name.strip(), pattern)
         for option, kind in _RESOURCES.items()
         for name in given.all(option)
     ]
     if pattern == "LITERAL" and given.count(("cluster", "idempotent")):
-        found.append(Resource("CLUSTER", _CLUSTER_NAME, "LITERAL"))
+        found.append(PrintedResource("CLUSTER", _CLUSTER_NAME, "LITERAL"))
     if not found and required:
         raise WrongUse(
             "You must provide at least one resource: --topic <topic> or --cluster or --group "
@@ -242,20 +246,20 @@ def _principals(given: Given, option: str) -> list[str]:
     for text in given.all(option):
         kind, colon, name = text.strip().partition(":")
         if not colon or not kind:
-            raise _Refused(
+            raise ToolRefusal(
                 f"expected a string in format principalType:principalName but got {text.strip()}"
             )
         found.append(f"{kind}:{name}")
     return found
 
 
-def _entries(given: Given, operations: Iterable[str]) -> set[Entry]:
+def _entries(given: Given, operations: Iterable[str]) -> set[PrintedEntry]:
     found = set()
     for permission, word in (("ALLOW", "allow"), ("DENY", "deny")):
         hosts = [host.strip() for host in given.all(f"{word}-host")] or ["*"]
         for principal in _principals(given, f"{word}-principal"):
             for operation in operations:
-                found |= {Entry(principal, host, operation, permission) for host in hosts}
+                found |= {PrintedEntry(principal, host, operation, permission) for host in hosts}
     return found
 
 
@@ -266,9 +270,9 @@ def _operation(text: str) -> str:
     return {**known, "ALL": "ALL"}.get(word, "UNKNOWN")
 
 
-def acls_by_resource(given: Given) -> dict[Resource, set[Entry]]:
+def acls_by_resource(given: Given) -> dict[PrintedResource, set[PrintedEntry]]:
     """What the options say; no entries: all. Raises WrongUse."""
-    found: dict[Resource, set[Entry]] = {}
+    found: dict[PrintedResource, set[PrintedEntry]] = {}
     if not given.count(("producer", "consumer")):
         operations = {_operation(text) for text in given.all("operation")}
         found = {resource: _entries(given, operations) for resource in resources(given)}
@@ -285,7 +289,7 @@ def acls_by_resource(given: Given) -> dict[Resource, set[Entry]]:
                 entries = _entries(given, rights[resource.kind])
                 found.setdefault(resource, set()).update(entries)
     if "idempotent" in given:
-        cluster = Resource("CLUSTER", _CLUSTER_NAME, "LITERAL")
+        cluster = PrintedResource("CLUSTER", _CLUSTER_NAME, "LITERAL")
         found.setdefault(cluster, set()).update(_entries(given, ["IDEMPOTENT_WRITE"]))
     for resource, entries in found.items():
         allowed = [*_SUPPORTED[resource.kind], "ALL"]
@@ -299,20 +303,22 @@ def acls_by_resource(given: Given) -> dict[Resource, set[Entry]]:
 # -- what is done
 
 
-def _listed(entries: Iterable[Entry]) -> str:
+def _listed(entries: Iterable[PrintedEntry]) -> str:
     return "\n".join(f"\t{entry}" for entry in sorted(entries))
 
 
-def _present(place: AclPlace, wanted: Iterable[Resource] | None) -> dict[Resource, set[Entry]]:
+def _present(
+    place: AclPlace, wanted: Iterable[PrintedResource] | None
+) -> dict[PrintedResource, set[PrintedEntry]]:
     """The ACLs that match; of all resources without ``wanted``."""
     from kbroker.client.admin.acls import Acl
 
     filters = [Acl()] if wanted is None else [Acl(*resource) for resource in wanted]
-    found: dict[Resource, set[Entry]] = {}
+    found: dict[PrintedResource, set[PrintedEntry]] = {}
     for acl_filter in filters:
         for acl in place.matching(acl_filter):
-            resource = Resource(acl.resource_type, acl.name or "", acl.pattern)
-            entry = Entry(acl.principal or "", acl.host or "", acl.operation, acl.permission)
+            resource = PrintedResource(acl.resource_type, acl.name or "", acl.pattern)
+            entry = PrintedEntry(acl.principal or "", acl.host or "", acl.operation, acl.permission)
             found.setdefault(resource, set()).add(entry)
     return dict(sorted(found.items()))
 

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from kbroker.cli.kafka.options import Given, Option, WrongUse, flag, valued
-from kbroker.cli.kafka.running import Failed, Tool, connected
+from kbroker.cli.kafka.running import Tool, ToolFailed, connected
 from kbroker.uuids import new_uuid, uuid_text
 
 if TYPE_CHECKING:
@@ -54,19 +54,19 @@ def _run(given: Given) -> int:
 
 
 def _check(given: Given, action: str) -> None:
-    """Raises WrongUse, Failed."""
+    """Raises WrongUse, ToolFailed."""
     if "bootstrap-server" not in given:
-        raise Failed("--bootstrap-server must be specified.")
+        raise ToolFailed("--bootstrap-server must be specified.")
     if action != "alter":
         also = ("name",) if action == "list" else ()
         given.exclude(action, (*also, "generate-name", *_OF_ALTER))
     elif ("name" in given) == ("generate-name" in given):
-        raise Failed("One of --name or --generate-name must be specified with --alter.")
+        raise ToolFailed("One of --name or --generate-name must be specified with --alter.")
     interval = given.one("interval")
     if interval and not _INTEGER.fullmatch(interval):
-        raise Failed("Invalid interval value. Enter an integer, or leave empty to reset.")
+        raise ToolFailed("Invalid interval value. Enter an integer, or leave empty to reset.")
     if action == "delete" and "name" not in given:
-        raise Failed("A client metrics resource name must be specified with --delete.")
+        raise ToolFailed("A client metrics resource name must be specified with --delete.")
 
 
 def _list(given: Given, cluster: Cluster) -> None:

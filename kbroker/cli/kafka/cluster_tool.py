@@ -5,15 +5,15 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from kbroker.cli.kafka.parsers import INT, ParsedTool, Parser
-from kbroker.cli.kafka.running import Failed, connected
+from kbroker.cli.kafka.parsers import INT, ParsedTool, ToolParser
+from kbroker.cli.kafka.running import ToolFailed, connected
 
 if TYPE_CHECKING:
     from kbroker.client.connections.cluster import Cluster
 
 
-def _build() -> Parser:
-    parser = Parser(prog="kafka-cluster", description="The id of a cluster, and its brokers.")
+def _build() -> ToolParser:
+    parser = ToolParser(prog="kafka-cluster", description="The id of a cluster, and its brokers.")
     commands = parser.add_subparsers(dest="command", required=True)
     texts = {
         "cluster-id": "print the id of the cluster",
@@ -38,14 +38,14 @@ def _build() -> Parser:
 
 def _run(given: Namespace) -> None:
     if given.config is not None and given.command_config is not None:
-        raise Failed("--config and --command-config cannot be specified together.")
+        raise ToolFailed("--config and --command-config cannot be specified together.")
     if given.config is not None:
         print(
             "Option --config has been deprecated and will be removed in a future version. Use "
             "--command-config instead."
         )
     if given.bootstrap_controller is not None:
-        raise Failed("there are no controllers to connect to: use --bootstrap-server")
+        raise ToolFailed("there are no controllers to connect to: use --bootstrap-server")
     config = given.command_config or given.config
     with connected(given.bootstrap_server, config) as cluster:
         _COMMANDS[given.command](given, cluster)

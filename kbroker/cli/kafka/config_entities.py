@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kbroker.cli.kafka.running import Failed
+from kbroker.cli.kafka.running import ToolFailed
 
 if TYPE_CHECKING:
     from kbroker.client.admin.configs import Setting
@@ -48,14 +48,14 @@ def alter_resource(
     if entity_type == "broker-loggers":
         known = {each.name for each in _settings(cluster, entity_type, name)}
         if wrong := [key for key in [*deleted, *added] if key not in known]:
-            raise Failed(f"Invalid broker logger(s): {','.join(wrong)}")
+            raise ToolFailed(f"Invalid broker logger(s): {','.join(wrong)}")
     elif deleted:
         # As before 4.0: an error, so that a slip of the pen is noticed.
         own = {each.name for each in _own_settings(cluster, entity_type, name)}
         if wrong := [key for key in deleted if key not in own]:
-            raise Failed(f"Invalid config(s): {','.join(wrong)}")
+            raise ToolFailed(f"Invalid config(s): {','.join(wrong)}")
     if twice := [key for key in deleted if key in added]:
-        raise Failed(f"both to add and to delete: {','.join(twice)}")
+        raise ToolFailed(f"both to add and to delete: {','.join(twice)}")
     changes: dict[str, str | None] = {**dict.fromkeys(deleted), **added}
     alter_configs(cluster, _kind(entity_type), name, changes)
 
@@ -150,7 +150,7 @@ def alter_quotas_or_users(
 ) -> None:
     if types == ["ips"]:
         if wrong := [key for key in [*added, *deleted] if key not in _IP_QUOTAS]:
-            raise Failed(
+            raise ToolFailed(
                 "Only connection quota configs can be added for 'ips' using --bootstrap-server. "
                 f"Unexpected config names: {','.join(wrong)}"
             )
@@ -175,18 +175,18 @@ def _check_users(
     for verb, keys in (("added", list(added)), ("deleted", deleted)):
         if wrong := [key for key in keys if key not in allowed]:
             collection = "Set" if verb == "added" else "List"
-            raise Failed(
+            raise ToolFailed(
                 f"Only {what} configs can be {verb} for '{kind}' using --bootstrap-server. "
                 f"Unexpected config names: {collection}({', '.join(wrong)})"
             )
     if set(MECHANISMS) & {*added, *deleted}:
         if "" in names:
-            raise Failed(
+            raise ToolFailed(
                 "The use of --entity-default or --user-defaults is not allowed with User SCRAM "
                 "Credentials using --bootstrap-server."
             )
         if _QUOTAS & {*added, *deleted}:
-            raise Failed(
+            raise ToolFailed(
                 "Cannot alter both quota and SCRAM credential configs simultaneously for 'users' "
                 "using --bootstrap-server."
             )
@@ -203,13 +203,13 @@ def _alter_quotas(
 
     present = next(iter(describe_quotas(cluster, _wanted(types, names)).values()), {})
     if wrong := [key for key in deleted if key not in present]:
-        raise Failed(f"Invalid config(s): {','.join(wrong)}")
+        raise ToolFailed(f"Invalid config(s): {','.join(wrong)}")
     changes: dict[str, float | None] = dict.fromkeys(deleted)
     for key, text in added.items():
         try:
             changes[key] = float(text)
         except ValueError:
-            raise Failed(f"Cannot parse quota configuration value for {key}: {text}") from None
+            raise ToolFailed(f"Cannot parse quota configuration value for {key}: {text}") from None
     entity = tuple(
         (_QUOTA_TYPES[kind], name or None) for kind, name in zip(types, names, strict=True)
     )
@@ -217,20 +217,20 @@ def _alter_quotas(
 
 
 def scram_credentials(added: Mapping[str, str]) -> list[tuple[str, str, int]]:
-    """Mechanism, password and iterations of each. Raises Failed."""
+    """Mechanism, password and iterations of each. Raises ToolFailed."""
     credentials = []
     for mechanism, text in added.items():
         found = _SCRAM.fullmatch(text)
         if found is None:
-            raise Failed(f"Invalid credential property {mechanism}={text}")
+            raise ToolFailed(f"Invalid credential property {mechanism}={text}")
         iterations = int(found[1]) if found[1] not in (None, "", "-1") else _ITERATIONS
         if iterations < _ITERATIONS:
-            raise Failed(
+            raise ToolFailed(
                 f"Iterations {iterations} is less than the minimum {_ITERATIONS} required for "
                 f"{mechanism}"
             )
         if not found[2]:
-            raise Failed(f"the password for {mechanism} is empty: anybody could log in with it")
+            raise ToolFailed(f"the password for {mechanism} is empty: anybody could log in with it")
         credentials.append((mechanism, found[2], iterations))
     return credentials
 
@@ -249,7 +249,7 @@ def _wanted(types: list[str], names: list[str]) -> list[tuple[str, str]]:
     from kbroker.client.admin.quotas import DEFAULT, EVERY
 
     if len(names) > len(types):
-        raise Failed("More entity names specified than entity types")
+        raise ToolFailed("More entity names specified than entity types")
     found: list[tuple[str, str]] = []
     for at, kind in enumerate(types):
         name = names[at] if at < len(names) else EVERY

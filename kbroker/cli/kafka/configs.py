@@ -6,8 +6,8 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from kbroker.cli.kafka.options import Given, OptionError, WrongUse, flag, valued
-from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool, connected, properties_of
+from kbroker.cli.kafka.options import Given, ToolOptionError, WrongUse, flag, valued
+from kbroker.cli.kafka.running import BOOTSTRAP, Tool, ToolFailed, connected, properties_of
 from kbroker.cli.kafka.zookeeper import ZOOKEEPER, ZOOKEEPER_TLS, tls_given
 
 if TYPE_CHECKING:
@@ -105,33 +105,35 @@ def _check(given: Given) -> None:
     types, names = entity_types(given), entity_names(given)
     twice = [kind for at, kind in enumerate(types) if kind in types[:at]]
     if twice:
-        raise Failed(f"Duplicate entity type(s) specified: {','.join(twice)}")
+        raise ToolFailed(f"Duplicate entity type(s) specified: {','.join(twice)}")
     if not given.count(("bootstrap-server", "bootstrap-controller", "zookeeper")):
         if ZOOKEEPER_TLS.name in given:
-            raise Failed(
+            raise ToolFailed(
                 "One of the required --bootstrap-server or --zookeeper arguments must be specified"
             )
-        raise Failed("Either --bootstrap-server or --bootstrap-controller must be specified.")
+        raise ToolFailed("Either --bootstrap-server or --bootstrap-controller must be specified.")
     _check_types(given, types)
     if not types:
-        raise Failed("At least one entity type must be specified")
+        raise ToolFailed("At least one entity type must be specified")
     if len(types) > 1 and set(types) != {"users", "clients"}:
-        raise Failed("Only 'users' and 'clients' entity types may be specified together")
+        raise ToolFailed("Only 'users' and 'clients' entity types may be specified together")
     if given.count(("entity-name", "entity-type", "entity-default")) and given.count(
         (*_FLAGS, *_DEFAULTS)
     ):
-        raise Failed(
+        raise ToolFailed(
             "--entity-{type,name,default} should not be used in conjunction with specific entity "
             "flags"
         )
     if given.count(("bootstrap-server", "bootstrap-controller")) == 2:
-        raise Failed("Only one of --bootstrap-server or --bootstrap-controller can be specified")
+        raise ToolFailed(
+            "Only one of --bootstrap-server or --bootstrap-controller can be specified"
+        )
     if given.count(("bootstrap-server", "zookeeper")) == 2:
-        raise Failed("Only one of --bootstrap-server or --zookeeper must be specified")
+        raise ToolFailed("Only one of --bootstrap-server or --zookeeper must be specified")
     if {"brokers", "broker-loggers"} & set(types):
         for name in names:
             if name and not re.fullmatch(r"[+-]?\d{1,9}", name):
-                raise Failed(
+                raise ToolFailed(
                     f"The entity name for {types[0]} must be a valid integer broker id, but it is: "
                     f"{name}"
                 )
@@ -147,7 +149,7 @@ def _check_types(given: Given, types: list[str]) -> None:
     for kind in types:
         if kind not in re.split(", ?", known):
             article = "the" if where == "--zookeeper" else "a"
-            raise Failed(
+            raise ToolFailed(
                 f"Invalid entity type {kind}, the entity type must be one of {known} with "
                 f"{article} {where} argument"
             )
@@ -159,30 +161,30 @@ def _check_action(given: Given, types: list[str], names: list[str]) -> None:
     listed = ",".join(types)
     if "describe" in given:
         if not with_default and "entity-default" in given:
-            raise Failed(f"--entity-default must not be specified with --describe of {listed}")
+            raise ToolFailed(f"--entity-default must not be specified with --describe of {listed}")
         if "broker-loggers" in types and not named:
-            raise Failed(f"An entity name must be specified with --describe of {listed}")
+            raise ToolFailed(f"An entity name must be specified with --describe of {listed}")
         return
     if with_default and not names:
-        raise Failed(
+        raise ToolFailed(
             "An entity-name or default entity must be specified with --alter of users, clients, "
             "brokers or ips"
         )
     if not with_default and not named:
-        raise Failed(f"An entity name must be specified with --alter of {listed}")
+        raise ToolFailed(f"An entity name must be specified with --alter of {listed}")
     if given.count(("add-config", "add-config-file")) == 2:
-        raise Failed("Only one of --add-config or --add-config-file must be specified")
+        raise ToolFailed("Only one of --add-config or --add-config-file must be specified")
     if not given.count(("add-config", "add-config-file", "delete-config")):
-        raise Failed(
+        raise ToolFailed(
             "At least one of --add-config, --add-config-file, or --delete-config must be specified "
             "with --alter"
         )
     if len(types) != len(names):
-        raise Failed("An entity name must be specified for every entity type")
+        raise ToolFailed("An entity name must be specified for every entity type")
 
 
 def added(given: Given) -> dict[str, str]:
-    """Settings to set. Raises Failed."""
+    """Settings to set. Raises ToolFailed."""
     found = {}
     if "add-config-file" in given:
         found.update(properties_of(given.one("add-config-file")))
@@ -193,7 +195,7 @@ def added(given: Given) -> dict[str, str]:
         for part in parts:
             pair = re.split(r"\s*=\s*" + _OUTSIDE, part)
             if len(pair) != 2:
-                raise Failed(
+                raise ToolFailed(
                     "requirement failed: Invalid entity config: all configs to be added must be in "
                     'the format "key=val" or  "key=[val1,val2]" to group values which contain '
                     "commas."
@@ -201,7 +203,7 @@ def added(given: Given) -> dict[str, str]:
             found[pair[0].strip()] = re.sub(r"[\[\]]", "", pair[1]).strip()
     for key in found:
         if not re.fullmatch(r"[$a-zA-Z0-9._-]*", key):
-            raise Failed(f"Invalid character found for config key: {key}")
+            raise ToolFailed(f"Invalid character found for config key: {key}")
     return found
 
 
@@ -214,7 +216,7 @@ def _run(given: Given) -> int:
     from kbroker.client.errors import ClientError
 
     if "bootstrap-controller" in given:
-        raise Failed("there are no controllers to connect to: use --bootstrap-server")
+        raise ToolFailed("there are no controllers to connect to: use --bootstrap-server")
     try:
         if "zookeeper" in given:
             _run_without_brokers(given)
@@ -226,10 +228,10 @@ def _run(given: Given) -> int:
                 _describe(given, cluster)
     except ClientError as error:
         _say_what_was_done(given)
-        raise Failed(java_text(error)) from error
-    except OptionError as error:
-        raise Failed(str(error)) from error
-    except Failed as error:
+        raise ToolFailed(java_text(error)) from error
+    except ToolOptionError as error:
+        raise ToolFailed(str(error)) from error
+    except ToolFailed as error:
         if isinstance(error.__cause__, OSError):
             _say_what_was_done(given)
         raise
@@ -237,7 +239,7 @@ def _run(given: Given) -> int:
 
 
 def _run_without_brokers(given: Given) -> None:
-    """What is to be written or printed is in ZooKeeper. Raises Failed, ClientError."""
+    """What is to be written or printed is in ZooKeeper. Raises ToolFailed, ClientError."""
     from kbroker.cli.kafka import zookeeper_configs
     from kbroker.cli.kafka.zookeeper_writing import opened
 

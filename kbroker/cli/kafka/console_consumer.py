@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.cli.kafka.client_options import client_settings, known_only, log_to_stderr, renamed
 from kbroker.cli.kafka.options import Given, WrongUse, flag, valued
-from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool, pairs, properties_of
+from kbroker.cli.kafka.running import BOOTSTRAP, Tool, ToolFailed, pairs, properties_of
 from kbroker.cli.kafka.zookeeper import ZOOKEEPER, registered
 from kbroker.standard_output import OutputLost
 
@@ -99,7 +99,7 @@ def _check(given: Given) -> str | None:
     try:
         re.compile(pattern)
     except re.error as error:
-        raise Failed(f"{text} is no regular expression: {error}") from error
+        raise ToolFailed(f"{text} is no regular expression: {error}") from error
     return pattern
 
 
@@ -136,7 +136,7 @@ def _run(given: Given) -> int:
     except OutputLost:
         raise OutputLost("Unable to write to standard out, closing consumer.") from None
     except (SettingRefused, ClientError) as error:
-        raise Failed(str(error)) from error
+        raise ToolFailed(str(error)) from error
     finally:
         print(f"Processed a total of {counter.count} messages", file=sys.stderr)
         if "enable-systest-events" in given:
@@ -183,7 +183,7 @@ def _settings(given: Given, config: str, prop: str) -> tuple[dict[str, str], boo
     settings = client_settings(given, config, prop)
     reset = settings.get("auto.offset.reset")
     if reset is not None and "from-beginning" in given and reset != "earliest":
-        raise Failed(
+        raise ToolFailed(
             f"Can't simultaneously specify --from-beginning and 'auto.offset.reset={reset}', "
             "please remove one option"
         )
@@ -278,7 +278,7 @@ def _print_records(
                 output.write(shown(record))
             except ValueError as error:
                 if "skip-message-on-error" not in given:
-                    raise Failed(str(error)) from error
+                    raise ToolFailed(str(error)) from error
                 print(f"ERROR {error}; skipping this message", file=sys.stderr)
         output.flush()
         ends_at = time.monotonic() + silent_s

@@ -14,9 +14,16 @@ from kbroker.cli.kafka.client_options import (
     merged,
     renamed,
 )
-from kbroker.cli.kafka.line_reader import BadLine, LineReader, Record
+from kbroker.cli.kafka.line_reader import LineReader, LineReaderError, LineRecord
 from kbroker.cli.kafka.options import Given, flag, valued
-from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool, check_bootstrap, pairs, properties_of
+from kbroker.cli.kafka.running import (
+    BOOTSTRAP,
+    Tool,
+    ToolFailed,
+    check_bootstrap,
+    pairs,
+    properties_of,
+)
 
 if TYPE_CHECKING:
     from kbroker.client.producer.kafka_producer import KafkaProducer
@@ -144,22 +151,22 @@ def _run(given: Given) -> int:
     try:
         with KafkaProducer(settings) as producer:
             _send_lines(producer, reader, given.one("topic"), "sync" in given)
-    except BadLine as error:
-        raise Failed(str(error)) from error
+    except LineReaderError as error:
+        raise ToolFailed(str(error)) from error
     except (SettingRefused, ClientError) as error:
-        raise Failed(str(error)) from error
+        raise ToolFailed(str(error)) from error
     return 0
 
 
 def _reader(given: Given, prop: str) -> LineReader:
     if given.one("line-reader") not in _READERS:
-        raise Failed(f"{given.one('line-reader')}: there is no other reader than {_READER}")
+        raise ToolFailed(f"{given.one('line-reader')}: there is no other reader than {_READER}")
     path = given.one("reader-config")
     settings = properties_of(path) if path else {}
     try:
         return LineReader(settings | pairs(given.all(prop)))
-    except BadLine as error:
-        raise Failed(str(error)) from error
+    except LineReaderError as error:
+        raise ToolFailed(str(error)) from error
 
 
 def _settings(given: Given, config: str, prop: str, bootstrap: str) -> dict[str, Any]:
@@ -193,7 +200,7 @@ def _tell(future: Any) -> None:
         print(f"ERROR {error}", file=sys.stderr)
 
 
-def _records(reader: LineReader) -> Iterator[Record]:
+def _records(reader: LineReader) -> Iterator[LineRecord]:
     prompt = sys.stdin.isatty() and sys.stdout.isatty()
     lines = io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8", errors="replace", newline=None)
     while True:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from kbroker.cli.kafka.options import Given, OptionError, WrongUse, flag, valued
+from kbroker.cli.kafka.options import Given, ToolOptionError, WrongUse, flag, valued
 from kbroker.cli.kafka.running import BOOTSTRAP, Tool, connected
 
 if TYPE_CHECKING:
@@ -183,11 +183,11 @@ def _run_connected(given: Given, action: str) -> None:
             _RUNS[action](given, cluster)
     except ClientError as error:
         print_error(f"Executing consumer group command failed due to {java_text(error)}")
-    except (Stopped, OptionError) as error:
+    except (GroupsToolError, ToolOptionError) as error:
         print_error(f"Executing consumer group command failed due to {error}")
 
 
-class Stopped(Exception):
+class GroupsToolError(Exception):
     """An error of its own, with the message of Kafka's."""
 
 

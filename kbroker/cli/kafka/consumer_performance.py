@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kbroker.cli.kafka.client_options import client_settings, known_only, log_to_stderr
 from kbroker.cli.kafka.options import Given, Option, WrongUse, flag, valued
 from kbroker.cli.kafka.performance import print_metrics
-from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool
+from kbroker.cli.kafka.running import BOOTSTRAP, Tool, ToolFailed
 from kbroker.cli.kafka.zookeeper import ZOOKEEPER, registered
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _run(given: Given) -> int:
         first = "time, threadId" if detailed else "start.time, end.time"
         print(f"{first}, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec{_ADDED}")
     if given.one("reporting-interval") <= 0:
-        raise Failed("Reporting interval must be greater than 0.")
+        raise ToolFailed("Reporting interval must be greater than 0.")
     from kbroker.client.consumer.consumer_settings import SETTINGS
     from kbroker.client.consumer.kafka_consumer import KafkaConsumer
     from kbroker.client.errors import ClientError, SettingRefused
@@ -95,11 +95,11 @@ def _run(given: Given) -> int:
     log_to_stderr()
     try:
         with KafkaConsumer(known_only(_settings(given), SETTINGS)) as consumer:
-            reading = _Reading(given, wanted, form)
+            reading = _MeasuredReading(given, wanted, form)
             reading.run(consumer)
             metrics = consumer.metrics() if "print-metrics" in given else None
     except (SettingRefused, ClientError) as error:
-        raise Failed(str(error)) from error
+        raise ToolFailed(str(error)) from error
     if not detailed:
         reading.print_total()
     if metrics is not None:
@@ -137,7 +137,7 @@ class _Mark(NamedTuple):
     size: int
 
 
-class _Reading:
+class _MeasuredReading:
     """Reads, and prints what it measures."""
 
     def __init__(self, given: Given, wanted: int, form: list[str]) -> None:
@@ -174,7 +174,7 @@ class _Reading:
             else:
                 consumer.subscribe(pattern=self._pattern, listener=listener)
         except re.error as error:
-            raise Failed(f"{self._pattern} is no regular expression: {error}") from error
+            raise ToolFailed(f"{self._pattern} is no regular expression: {error}") from error
         last = now = self._began
         mark = _Mark(now, 0, 0)
         while self._records < self._wanted and now - last <= self._timeout_ms:
@@ -232,7 +232,7 @@ _DIRECTIVES = {"y": "%Y", "M": "%m", "d": "%d", "H": "%H", "m": "%M", "s": "%S",
 
 
 def _date_format(text: str) -> list[str]:
-    """In parts: those of strftime, and one or more S for milliseconds. Raises Failed."""
+    """In parts: those of strftime, and one or more S for milliseconds. Raises ToolFailed."""
     parts = []
     for match in re.finditer(r"'([^']*)'|([A-Za-z])\2*|[^A-Za-z']+", text):
         word, letter = match[0], match[2]
@@ -247,7 +247,7 @@ def _date_format(text: str) -> list[str]:
         elif letter in _DIRECTIVES:
             parts.append(_DIRECTIVES[letter])
         else:
-            raise Failed(f"Illegal pattern character '{letter}'")
+            raise ToolFailed(f"Illegal pattern character '{letter}'")
     return parts
 
 

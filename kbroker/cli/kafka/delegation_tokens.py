@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from kbroker.cli.kafka.options import Given, Option, WrongUse, flag, valued
-from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool, connected
+from kbroker.cli.kafka.running import BOOTSTRAP, Tool, ToolFailed, connected
 
 if TYPE_CHECKING:
     from kbroker.client.admin.tokens import Principal, Token
@@ -69,14 +69,14 @@ def _run(given: Given) -> int:
 
 
 def _principals(given: Given, option: str) -> list[Principal]:
-    """Raises Failed."""
+    """Raises ToolFailed."""
     from kbroker.client.admin.tokens import Principal
 
     found = []
     for text in given.all(option) if option in given else ():
         kind, colon, name = text.strip().partition(":")
         if not colon:
-            raise Failed(
+            raise ToolFailed(
                 f"expected a string in format principalType:principalName but got {text.strip()}"
             )
         found.append(Principal(kind, name))
@@ -88,11 +88,11 @@ def _listed(principals: list[Principal]) -> str:
 
 
 def _hmac(given: Given) -> bytes:
-    """Raises Failed."""
+    """Raises ToolFailed."""
     try:
         return base64.b64decode(given.one("hmac"), validate=True)
     except binascii.Error as error:
-        raise Failed(f"--hmac is not base64: {error}") from error
+        raise ToolFailed(f"--hmac is not base64: {error}") from error
 
 
 def _date(at_ms: int) -> str:

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from kbroker.cli.kafka.options import Given, valued
-from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool, connected
+from kbroker.cli.kafka.running import BOOTSTRAP, Tool, ToolFailed, connected
 
 if TYPE_CHECKING:
     from kbroker.client.batches.offsets import TopicPartition
@@ -50,32 +50,34 @@ def _run(given: Given) -> int:
 
 
 def _offsets(path: str) -> dict[TopicPartition, int]:
-    """Of a file; each partition once. Raises Failed."""
+    """Of a file; each partition once. Raises ToolFailed."""
     try:
         with open(path, encoding="utf-8") as file:
             document: Any = json.load(file)
     except OSError as error:
-        raise Failed(f"{path}: {error.strerror}") from error
+        raise ToolFailed(f"{path}: {error.strerror}") from error
     except ValueError as error:
-        raise Failed("The input string is not a valid JSON") from error
+        raise ToolFailed("The input string is not a valid JSON") from error
     found: dict[TopicPartition, int] = {}
     twice = []
     try:
         version = document.get("version", 1)
         if version != 1:
-            raise Failed(f"Not supported version field value {version}")
+            raise ToolFailed(f"Not supported version field value {version}")
         if "partitions" not in document:
-            raise Failed("Missing partitions field")
+            raise ToolFailed("Missing partitions field")
         for row in document["partitions"]:
             key = (str(row["topic"]), int(row["partition"]))
             if key in found:
                 twice.append(f"{key[0]}-{key[1]}")
             found[key] = int(row["offset"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise Failed(f"{path}: expected topic, partition and offset of each: {error!r}") from error
+        raise ToolFailed(
+            f"{path}: expected topic, partition and offset of each: {error!r}"
+        ) from error
     if twice:
         listed = ",".join(dict.fromkeys(twice))
-        raise Failed(f"Offset json file contains duplicate topic partitions: {listed}")
+        raise ToolFailed(f"Offset json file contains duplicate topic partitions: {listed}")
     return found
 
 

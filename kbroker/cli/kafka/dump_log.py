@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from kbroker.cli.kafka.dump_records import Decoder, decoder, dump_batches
 from kbroker.cli.kafka.options import Given, flag, valued
-from kbroker.cli.kafka.running import Failed, Tool
+from kbroker.cli.kafka.running import Tool, ToolFailed
 
 _INT_MAX = (1 << 31) - 1
 _STRINGS = "org.apache.kafka.tools.api.StringDecoder"
@@ -39,7 +39,7 @@ OPTIONS = (
 )  # fmt: skip
 
 
-class DumpOptions(NamedTuple):
+class DumpLogChoices(NamedTuple):
     """bytes_max: of each log. records: every record. decoder: what prints keys and values, None if
     they are not printed. metadata: of records. sane: only check indexes. quiet: only compare them.
     batch_max: bytes of a batch that an index may name.
@@ -58,9 +58,9 @@ def _run(given: Given) -> int:
     given.require("files")
     for name in _NOT_HERE:
         if name in given:
-            raise Failed(f"--{name}: kbroker writes no such records")
+            raise ToolFailed(f"--{name}: kbroker writes no such records")
     shown = "print-data-log" in given or bool(given.count(_DECODERS))
-    options = DumpOptions(
+    options = DumpLogChoices(
         bytes_max=given.one("max-bytes"),
         records=shown or "deep-iteration" in given,
         decoder=_decoder(given) if shown else None,
@@ -75,9 +75,9 @@ def _run(given: Given) -> int:
         try:
             complaints += _dump(path, options)
         except OSError as error:
-            raise Failed(f"{path}: {error.strerror}") from error
+            raise ToolFailed(f"{path}: {error.strerror}") from error
         except ValueError as error:
-            raise Failed(f"{path}: {error}") from error
+            raise ToolFailed(f"{path}: {error}") from error
     sys.stdout.flush()
     for line in complaints:
         print(line, file=sys.stderr)
@@ -92,10 +92,10 @@ def _decoder(given: Given) -> Decoder:
     try:
         return decoder(given.one("key-decoder-class"), given.one("value-decoder-class"))
     except KeyError as error:
-        raise Failed(f"there is no decoder {error.args[0]} here") from None
+        raise ToolFailed(f"there is no decoder {error.args[0]} here") from None
 
 
-def _dump(path: str, options: DumpOptions) -> list[str]:
+def _dump(path: str, options: DumpLogChoices) -> list[str]:
     """What is wrong, in lines. Raises OSError, ValueError."""
     name = os.path.basename(path)
     suffix = os.path.splitext(name)[1]
@@ -112,7 +112,7 @@ def _dump(path: str, options: DumpOptions) -> list[str]:
 def _base_offset(name: str) -> int:
     text = name.partition(".")[0]
     if not text.isdecimal():
-        raise Failed(f"{name}: the name of a segment's file begins with its base offset")
+        raise ToolFailed(f"{name}: the name of a segment's file begins with its base offset")
     return int(text)
 
 
@@ -123,7 +123,7 @@ def _log_of(path: str) -> str:
 # -- indexes
 
 
-def _dump_index(path: str, options: DumpOptions) -> list[str]:
+def _dump_index(path: str, options: DumpLogChoices) -> list[str]:
     from kbroker._ext.log.offset_index import LOOK_ONLY, OffsetIndex
     from kbroker.cli.kafka.dump_records import LogFile
 
@@ -153,7 +153,7 @@ def _dump_index(path: str, options: DumpOptions) -> list[str]:
     return [f"Mismatches in :{os.path.abspath(path)}", *wrong] if wrong else []
 
 
-def _dump_time_index(path: str, options: DumpOptions) -> list[str]:
+def _dump_time_index(path: str, options: DumpLogChoices) -> list[str]:
     from kbroker._ext.log.offset_index import LOOK_ONLY, OffsetIndex, TimeIndex
     from kbroker.cli.kafka.dump_records import LogFile
     from kbroker.storage.formats import LARGEST
@@ -195,7 +195,7 @@ def _dump_time_index(path: str, options: DumpOptions) -> list[str]:
     ]
 
 
-def _dump_txn_index(path: str, options: DumpOptions) -> list[str]:
+def _dump_txn_index(path: str, options: DumpLogChoices) -> list[str]:
     from kbroker.storage.segments.txn_index import raw_entries
 
     with open(path, "rb") as file:
@@ -209,7 +209,7 @@ def _dump_txn_index(path: str, options: DumpOptions) -> list[str]:
     return []
 
 
-def _dump_snapshot(path: str, options: DumpOptions) -> list[str]:
+def _dump_snapshot(path: str, options: DumpLogChoices) -> list[str]:
     from kbroker._ext.log.producer_state import CorruptSnapshotError, ProducerState
 
     with open(path, "rb") as file:

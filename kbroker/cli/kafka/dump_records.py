@@ -22,7 +22,7 @@ _MAGIC_END = 17
 _ENTRY_MIN = 14
 
 
-class Entry:
+class LogEntry:
     """A batch of format 2, or a message of format 0 or 1 with what is in it."""
 
     def __init__(self, data: bytes, position: int) -> None:
@@ -74,7 +74,7 @@ class LogFile:
     ) -> None:
         os.close(self._fd)
 
-    def batch_at(self, position: int) -> Entry | None:
+    def batch_at(self, position: int) -> LogEntry | None:
         """None: there is no whole one. Raises ValueError for what cannot be one."""
         if position + _MAGIC_END > self.size:
             return None
@@ -86,15 +86,15 @@ class LogFile:
             )
         if position + _ENTRY.size + size > self.size:
             return None
-        return Entry(os.pread(self._fd, _ENTRY.size + size, position), position)
+        return LogEntry(os.pread(self._fd, _ENTRY.size + size, position), position)
 
-    def batches(self, position: int = 0) -> Iterator[Entry]:
+    def batches(self, position: int = 0) -> Iterator[LogEntry]:
         """Raises ValueError."""
         while (entry := self.batch_at(position)) is not None:
             yield entry
             position += entry.size
 
-    def first_from(self, position: int, offset: int) -> Entry | None:
+    def first_from(self, position: int, offset: int) -> LogEntry | None:
         """The first at or after a position that reaches to this offset."""
         for entry in self.batches(position):
             if entry.last_offset >= offset:
@@ -124,7 +124,7 @@ def dump_batches(
     return [f"Non-consecutive offsets in {os.path.abspath(path)}", *gaps] if gaps else []
 
 
-def _batch_line(entry: Entry) -> str:
+def _batch_line(entry: LogEntry) -> str:
     from kbroker.logtool.dump_log import batch_row, message_row
 
     if entry.batch is not None:
@@ -151,7 +151,7 @@ def _text(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
-def _print_record(entry: Entry, record: Any, decoder: Decoder | None, metadata: bool) -> None:
+def _print_record(entry: LogEntry, record: Any, decoder: Decoder | None, metadata: bool) -> None:
     from kbroker.logtool.dump_log import legacy_record_row, record_row
 
     control = entry.batch is not None and entry.batch.is_control

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.cli.kafka.client_options import known_only, log_to_stderr
 from kbroker.cli.kafka.options import Given, WrongUse, valued
-from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool, properties_of
+from kbroker.cli.kafka.running import BOOTSTRAP, Tool, ToolFailed, properties_of
 
 if TYPE_CHECKING:
     from kbroker.client.consumer.kafka_consumer import KafkaConsumer
@@ -104,7 +104,7 @@ def _run(given: Given) -> int:
         ):
             _measure(given, consumer, producer, settings)
     except (SettingRefused, ClientError) as error:
-        raise Failed(str(error)) from error
+        raise ToolFailed(str(error)) from error
     return 0
 
 
@@ -170,22 +170,22 @@ def _record(given: Given, chosen: random.Random) -> dict[str, Any]:
 
 
 def _compare(sent: dict[str, Any], found: list[Any]) -> None:
-    """Raises Failed unless exactly this record was read."""
+    """Raises ToolFailed unless exactly this record was read."""
     if not found:
-        raise Failed(
+        raise ToolFailed(
             f"poll() timed out before finding a result (timeout:[{_TIMEOUT_S * 1000:.0f}ms])"
         )
     row = found[0]
     for name, read in (("value", row.value), ("key", row.key)):
         if read != sent[name]:
-            raise Failed(
+            raise ToolFailed(
                 f"The message {name} read [{read!r}] did not match the message {name} sent "
                 f"[{sent[name]!r}]"
             )
     if list(row.headers) != sent["headers"]:
-        raise Failed("The message headers read did not match those sent")
+        raise ToolFailed("The message headers read did not match those sent")
     if len(found) != 1:
-        raise Failed(f"Only one result was expected during this test. We found [{len(found)}]")
+        raise ToolFailed(f"Only one result was expected during this test. We found [{len(found)}]")
 
 
 TOOL = Tool(

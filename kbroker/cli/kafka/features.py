@@ -15,14 +15,14 @@ from kbroker.cli.kafka.metadata_versions import (
     needs,
     shown,
 )
-from kbroker.cli.kafka.parsers import ParsedTool, Parser
-from kbroker.cli.kafka.running import Failed, connected
+from kbroker.cli.kafka.parsers import ParsedTool, ToolParser
+from kbroker.cli.kafka.running import ToolFailed, connected
 
 _SHORT_MAX = (1 << 15) - 1
 
 
-def _build() -> Parser:
-    parser = Parser(
+def _build() -> ToolParser:
+    parser = ToolParser(
         prog="kafka-features", description="Features: what is supported, and what is in effect."
     )
     where = parser.add_mutually_exclusive_group()
@@ -58,12 +58,12 @@ def _run(given: Namespace) -> None:
         _print_needs(given.feature)
         return
     if given.bootstrap_server is None and given.bootstrap_controller is None:
-        raise Failed(
+        raise ToolFailed(
             "Command line error: one of the arguments --bootstrap-server --bootstrap-controller is "
             "required. Type --help for help."
         )
     if given.bootstrap_controller is not None:
-        raise Failed("there are no controllers to connect to: use --bootstrap-server")
+        raise ToolFailed("there are no controllers to connect to: use --bootstrap-server")
     if given.command == "describe":
         _describe(given)
         return
@@ -91,7 +91,7 @@ def _describe(given: Namespace) -> None:
 def _change(given: Namespace) -> None:
     wanted = _levels(given)
     if not wanted:
-        raise Failed(f"You must specify at least one feature to {given.command}")
+        raise ToolFailed(f"You must specify at least one feature to {given.command}")
     from kbroker.client.admin import features as feature_admin
 
     change = feature_admin.UPGRADE
@@ -114,17 +114,17 @@ def _change(given: Namespace) -> None:
             could = "Can" if given.dry_run else "Could"
             print(f"{could} not {given.command} {name}{to}. {java_message(error)}")
     if failed:
-        raise Failed(f"{failed} out of {len(wanted)} operation(s) failed.")
+        raise ToolFailed(f"{failed} out of {len(wanted)} operation(s) failed.")
 
 
 def _levels(given: Namespace) -> dict[str, int]:
-    """Raises Failed."""
+    """Raises ToolFailed."""
     features = given.feature or []
     if given.command == "disable":
         return _once((name, 0) for name in features)
     if given.release_version is not None:
         if given.metadata is not None or features:
-            raise Failed("Can not specify `release-version` with other feature flags.")
+            raise ToolFailed("Can not specify `release-version` with other feature flags.")
         level = _metadata_level(given.release_version)
         own = defaults(level)
         if given.command == "upgrade":
@@ -141,7 +141,7 @@ def _once(pairs: object) -> dict[str, int]:
     found: dict[str, int] = {}
     for name, level in pairs:  # type: ignore[attr-defined]
         if name in found:
-            raise Failed(f"Feature {name} was specified more than once.")
+            raise ToolFailed(f"Feature {name} was specified more than once.")
         found[name] = level
     return found
 
@@ -151,7 +151,7 @@ def _metadata_level(name: str) -> int:
         return level_of(name)
     except ValueError:
         known = ", ".join(NAMES[NAMES.index(LEAST) : NAMES.index(LATEST) + 1])
-        raise Failed(
+        raise ToolFailed(
             f"Unknown metadata.version {name}. Supported metadata.version are {known}"
         ) from None
 
@@ -160,9 +160,9 @@ def _pair(text: str) -> tuple[str, int]:
     name, equals, level = (part.strip() for part in text.partition("="))
     said = f"Can't parse feature=level string {text}: "
     if not equals:
-        raise Failed(f"{said}equals sign not found.")
+        raise ToolFailed(f"{said}equals sign not found.")
     if not level.lstrip("-").isdecimal() or abs(int(level)) > _SHORT_MAX:
-        raise Failed(f"{said}unable to parse {level} as a short.")
+        raise ToolFailed(f"{said}unable to parse {level} as a short.")
     return name, int(level)
 
 
@@ -173,7 +173,7 @@ def _print_mapping(release: str) -> None:
     try:
         level = level_of(release)
     except ValueError:
-        raise Failed(
+        raise ToolFailed(
             f"Unknown release version '{release}'. Supported versions are: {LEAST} to {LATEST}"
         ) from None
     print(f"{METADATA_VERSION}={level} ({release})")
@@ -186,15 +186,15 @@ def _print_needs(features: list[str]) -> None:
         name, level = _pair(text)
         if name == METADATA_VERSION:
             if not NAMES.index(LEAST) < level <= len(NAMES):
-                raise Failed(f"Unknown metadata.version {level}")
+                raise ToolFailed(f"Unknown metadata.version {level}")
             print(f"{name}={level} ({shown(name, level)}) has no dependencies.")
             continue
         try:
             needed: Mapping[str, int] = needs(name, level)
         except KeyError:
-            raise Failed(f"Unknown feature: {name}") from None
+            raise ToolFailed(f"Unknown feature: {name}") from None
         except ValueError:
-            raise Failed(f"No feature:{name} with feature level {level}") from None
+            raise ToolFailed(f"No feature:{name} with feature level {level}") from None
         if not needed:
             print(f"{name}={level} has no dependencies.")
             continue

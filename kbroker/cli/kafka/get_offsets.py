@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kbroker.cli.kafka.options import Given, flag, valued
-from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool, check_bootstrap, connected
+from kbroker.cli.kafka.running import BOOTSTRAP, Tool, ToolFailed, check_bootstrap, connected
 from kbroker.cli.kafka.topic_filter import included
 
 if TYPE_CHECKING:
@@ -53,14 +53,14 @@ def _run(given: Given) -> int:
         given.require("bootstrap-server")
     check_bootstrap(bootstrap)
     if "topic-partitions" in given and given.count(("topic", "partitions")):
-        raise Failed("--topic-partitions cannot be used with --topic or --partitions")
+        raise ToolFailed("--topic-partitions cannot be used with --topic or --partitions")
     time_ms = _time(given.one("time"))
     allowed = _filter(given)
     config = given.one("command-config")
     with connected(bootstrap, config, client_id="GetOffsetShell") as cluster:
         wanted = _wanted(cluster, allowed, "exclude-internal-topics" in given)
         if not wanted:
-            raise Failed("Could not match any topic-partitions with the specified filters")
+            raise ToolFailed("Could not match any topic-partitions with the specified filters")
         found = _offsets(cluster, wanted, time_ms)
     for topic, number in sorted(found, key=lambda key: f"{key[0]}-{key[1]}"):
         print(f"{topic}:{number}:{found[topic, number]}")
@@ -72,7 +72,7 @@ def _time(text: str) -> int:
         return _TIMES[text]
     if re.fullmatch(r"[+-]?\d{1,19}", text) and -(1 << 63) <= int(text) < 1 << 63:
         return int(text)
-    raise Failed(
+    raise ToolFailed(
         f"Malformed time argument {text}. Please use {_WORDS}, or a specified long format timestamp"
     )
 
@@ -87,7 +87,7 @@ def _filter(given: Given) -> Filter:
     try:
         numbers = {int(part) for part in text.split(",")} if text else set()
     except ValueError:
-        raise Failed(
+        raise ToolFailed(
             "--partitions expects a comma separated list of numeric partition ids, but received: "
             f"{text}"
         ) from None
@@ -97,7 +97,7 @@ def _filter(given: Given) -> Filter:
 def _rule(text: str) -> Filter:
     found = _RULE.fullmatch(text)
     if found is None:
-        raise Failed(f"Invalid rule specification: {text}")
+        raise ToolFailed(f"Invalid rule specification: {text}")
     name, one, first, last = found.groups()
     names = included(name or None)
     low, high = int(first or 0), int(last or _PARTITION_MAX)

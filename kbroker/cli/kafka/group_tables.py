@@ -38,14 +38,14 @@ def describe(given: Given, cluster: Cluster, groups: Iterable[str]) -> None:
 
 def _has_rows(state: GroupState, count: int) -> bool:
     """Say what keeps a group from having any, on stderr; whether there is a table to print."""
-    from kbroker.cli.kafka.consumer_groups import Stopped, print_error
+    from kbroker.cli.kafka.consumer_groups import GroupsToolError, print_error
 
     group = state.group
     if state.state == "Dead":
         print_error(f"Consumer group '{group}' does not exist.")
         return False
     if state.state not in _KNOWN:
-        raise Stopped(f"Expected a valid consumer group state, but found '{state.state}'.")
+        raise GroupsToolError(f"Expected a valid consumer group state, but found '{state.state}'.")
     if state.state == "Empty":
         sys.stdout.flush()
         print(f"\nConsumer group '{group}' has no active members.", file=sys.stderr)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbroker.cli.kafka.options import Given, Option, WrongUse, flag, valued
-from kbroker.cli.kafka.running import Failed, Tool, connected
+from kbroker.cli.kafka.running import Tool, ToolFailed, connected
 
 if TYPE_CHECKING:
     from kbroker.client.admin.groups import ListedGroup
@@ -34,7 +34,7 @@ def _run(given: Given) -> int:
         raise WrongUse("Command must include exactly one action: --list.")
     kind = given.one("group-type")
     if kind is not None and kind.lower() not in _TYPES:
-        raise Failed("--group-type must be a valid group type.")
+        raise ToolFailed("--group-type must be a valid group type.")
     for name in _KINDS:
         others = [other for other in _KINDS if other != name]
         given.exclude(name, sorted(["group-type", "protocol", *others]))

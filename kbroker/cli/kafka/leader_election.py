@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.cli.kafka.options import Given, valued
 from kbroker.cli.kafka.options import flag as flag_option
-from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool, connected
+from kbroker.cli.kafka.running import BOOTSTRAP, Tool, ToolFailed, connected
 
 if TYPE_CHECKING:
     from kbroker.client.batches.offsets import TopicPartition
@@ -42,7 +42,7 @@ def _run(given: Given) -> int:
     _check(given)
     kind = given.one("election-type").lower()
     if kind not in ("preferred", "unclean"):
-        raise Failed(
+        raise ToolFailed(
             f"Cannot parse argument '{given.one('election-type')}' of option election-type"
         )
     partitions = _partitions(given)
@@ -61,32 +61,34 @@ def _run(given: Given) -> int:
             results = elect_leaders(cluster, partitions, unclean=kind == "unclean")
         except Timeout as error:
             print("Timeout waiting for election results")
-            raise Failed(f"Timeout waiting for election results: {error}") from error
+            raise ToolFailed(f"Timeout waiting for election results: {error}") from error
         except RejectedError as error:
             if error.code != ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
                 raise
             print("Not authorized to perform leader election")
-            raise Failed("Not authorized to perform leader election") from error
+            raise ToolFailed("Not authorized to perform leader election") from error
     _print(kind.upper(), results)
     return 0
 
 
 def _check(given: Given) -> None:
-    """Raises Failed."""
+    """Raises ToolFailed."""
     missing = [name for name in ("bootstrap-server", "election-type") if name not in given]
     if missing:
-        raise Failed(f"Missing required option(s): {', '.join(missing)}")
+        raise ToolFailed(f"Missing required option(s): {', '.join(missing)}")
     given.exclude("admin.config", ("command-config",))
     if given.count(_SCOPES) != 1:
-        raise Failed(f"One and only one of the following options is required: {', '.join(_SCOPES)}")
+        raise ToolFailed(
+            f"One and only one of the following options is required: {', '.join(_SCOPES)}"
+        )
     if "topic" in given and "partition" not in given:
-        raise Failed("Missing required option(s): partition")
+        raise ToolFailed("Missing required option(s): partition")
     if "partition" in given and "topic" not in given:
-        raise Failed("Option partition is only allowed if topic is used")
+        raise ToolFailed("Option partition is only allowed if topic is used")
 
 
 def _partitions(given: Given) -> list[TopicPartition] | None:
-    """None: all. Raises Failed."""
+    """None: all. Raises ToolFailed."""
     if "topic" in given:
         return [(given.one("topic"), given.one("partition"))]
     path = given.one("path-to-json-file")
@@ -94,20 +96,20 @@ def _partitions(given: Given) -> list[TopicPartition] | None:
 
 
 def read_partitions(path: str) -> list[TopicPartition]:
-    """Those that a file names. Raises Failed."""
+    """Those that a file names. Raises ToolFailed."""
     try:
         with open(path, encoding="utf-8") as file:
             document: Any = json.load(file)
         if "partitions" not in document:
-            raise Failed('Replica election data is missing "partitions" field')
+            raise ToolFailed('Replica election data is missing "partitions" field')
         found = [(str(row["topic"]), int(row["partition"])) for row in document["partitions"]]
     except OSError as error:
-        raise Failed(f"{path}: {error.strerror}") from error
+        raise ToolFailed(f"{path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise Failed(f"{path}: expected topic and partition of each: {error!r}") from error
+        raise ToolFailed(f"{path}: expected topic and partition of each: {error!r}") from error
     if twice := [key for key in dict.fromkeys(found) if found.count(key) > 1]:
         listed = ", ".join(f"{topic}-{number}" for topic, number in twice)
-        raise Failed(f"Replica election data contains duplicate partitions: [{listed}]")
+        raise ToolFailed(f"Replica election data contains duplicate partitions: [{listed}]")
     return found
 
 
@@ -139,7 +141,7 @@ def _print(kind: str, results: dict[TopicPartition, RejectedError | None]) -> No
             f"{java_text(error)}"
         )
     if failed:
-        raise Failed(f"{len(failed)} replica(s) could not be elected")
+        raise ToolFailed(f"{len(failed)} replica(s) could not be elected")
 
 
 TOOL = Tool(

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 
-class BadLine(Exception):
+class LineReaderError(Exception):
     """A line, or a setting of the reader, in the words of Kafka's reader."""
 
 
-class Record(NamedTuple):
+class LineRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: list[tuple[str, bytes | None]]
@@ -19,7 +19,7 @@ class Record(NamedTuple):
 
 class LineReader:
     """Settings: parse.key, key.separator, parse.headers, headers.delimiter, headers.separator (a
-    regular expression), headers.key.separator, ignore.error, null.marker. Raises BadLine.
+    regular expression), headers.key.separator, ignore.error, null.marker. Raises LineReaderError.
     """
 
     def __init__(self, settings: Mapping[str, str]) -> None:
@@ -38,7 +38,7 @@ class LineReader:
         try:
             self._split = re.compile(self._separator)
         except re.error as error:
-            raise BadLine(f"headers.separator: {error}") from error
+            raise LineReaderError(f"headers.separator: {error}") from error
 
     def _check(self) -> None:
         named = {
@@ -50,19 +50,19 @@ class LineReader:
         for at, name in enumerate(names):
             for other in names[at + 1 :]:
                 if named[name] == named[other]:
-                    raise BadLine(f"{name} and {other} may not be equal")
+                    raise LineReaderError(f"{name} and {other} may not be equal")
         for name in ("key.separator", "headers.separator", "headers.delimiter",
                      "headers.key.separator"):  # fmt: skip
             if named.get(name, self._key_separator) == self._null:
-                raise BadLine(f"null.marker and {name} may not be equal")
+                raise LineReaderError(f"null.marker and {name} may not be equal")
 
     @property
     def is_plain(self) -> bool:
         """Whether a line is a value, whatever is in it."""
         return not (self._parse_key or self._parse_headers or self._null is not None)
 
-    def record(self, line: str) -> Record:
-        """Raises BadLine."""
+    def record(self, line: str) -> LineRecord:
+        """Raises LineReaderError."""
         self._number += 1
         headers = self._part(self._parse_headers, line, 0, self._delimiter, "headers delimiter")
         at = 0 if headers is None else len(headers) + len(self._delimiter)
@@ -71,7 +71,7 @@ class LineReader:
         rows: list[tuple[str, bytes | None]] = []
         if headers is not None and headers != self._null:
             rows = [self._header(pair) for pair in self._pairs(headers)]
-        return Record(self._bytes(key), self._bytes(line[at:]), rows)
+        return LineRecord(self._bytes(key), self._bytes(line[at:]), rows)
 
     def _bytes(self, text: str | None) -> bytes | None:
         return None if text is None or text == self._null else text.encode("utf-8", "replace")
@@ -84,7 +84,7 @@ class LineReader:
             return line[at:end]
         if self._ignore:
             return None
-        raise BadLine(f"No {what} found on line number {self._number}: '{line}'")
+        raise LineReaderError(f"No {what} found on line number {self._number}: '{line}'")
 
     def _pairs(self, headers: str) -> list[str]:
         """Empty ones at the end do not count, as in Java."""
@@ -98,11 +98,11 @@ class LineReader:
         if not found:
             if self._ignore:
                 return pair, None
-            raise BadLine(
+            raise LineReaderError(
                 f"No header key separator found in pair '{pair}' on line number {self._number}"
             )
         if key == self._null:
-            raise BadLine(
+            raise LineReaderError(
                 f"Header keys should not be equal to the null marker '{self._null}' as they can't "
                 "be null"
             )

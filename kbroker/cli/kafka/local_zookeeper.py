@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from kbroker.cli.kafka.running import Failed
+from kbroker.cli.kafka.running import ToolFailed
 from kbroker.cli.kafka.server_stop import processes
 from kbroker.properties import PropertiesError, read_properties
 
@@ -39,7 +39,8 @@ class Choice(NamedTuple):
 def choose(config: BrokerConfig, running: Sequence[str]) -> Choice:
     """config: what the file and the options say. running: addresses of ZooKeepers.
 
-    Raises Failed if the directories are of a broker with ZooKeeper and none runs, or several run.
+    Raises ToolFailed if the directories are of a broker with ZooKeeper and none runs, or several
+    run.
     """
     from kbroker.metastore.store_files import places_of_store
 
@@ -55,14 +56,16 @@ def choose(config: BrokerConfig, running: Sequence[str]) -> Choice:
             "used: for that, give another directory with --override log.dirs=DIR",
         )
     if len(running) > 1:
-        raise Failed(f"ZooKeepers at {', '.join(running)} run here: set zookeeper.connect to one")
+        raise ToolFailed(
+            f"ZooKeepers at {', '.join(running)} run here: set zookeeper.connect to one"
+        )
     if running:
         found = {"zookeeper.connect": running[0]}
         found |= {name: text for name, text in _FIRST_STEPS.items() if not config.is_set(name)}
         shown = ", ".join(f"{name}={text}" for name, text in found.items())
         return Choice(found, f"using the ZooKeeper that {SCRIPT_NAME} has started: {shown}")
     if written := next((each for each in places if _is_of_a_cluster(each)), None):
-        raise Failed(
+        raise ToolFailed(
             f"{written} was written by a broker with ZooKeeper, and none runs here: start it with "
             f"{SCRIPT_NAME}, or set zookeeper.connect. To make the directory that of a "
             "single broker, run kbroker-adopt"

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from kbroker.cli.kafka.options import Given, flag, valued
-from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool, connected
+from kbroker.cli.kafka.running import BOOTSTRAP, Tool, ToolFailed, connected
 
 if TYPE_CHECKING:
     from kbroker.client.admin.partitions import LogDir
@@ -31,7 +31,7 @@ def _run(given: Given) -> int:
 
         present = cluster.nodes()
         if missing := [node for node in wanted if node not in present]:
-            raise Failed(
+            raise ToolFailed(
                 f"ERROR: The given brokers do not exist from --broker-list: {_listed(missing)}. "
                 f"Current existent brokers: {_listed(present)}"
             )
@@ -49,11 +49,11 @@ def _run(given: Given) -> int:
 
 
 def _nodes(text: str) -> list[int]:
-    """Raises Failed."""
+    """Raises ToolFailed."""
     found = []
     for part in text.split(","):
         if part and not part.isdecimal():
-            raise Failed(f'For input string: "{part}"')
+            raise ToolFailed(f'For input string: "{part}"')
         if part:
             found.append(int(part))
     return _ordered(found)

@@ -63,7 +63,7 @@ def _element(field: Field, value: Any, version: int) -> Any:
     return value
 
 
-class Decoded(NamedTuple):
+class DecodedRecord(NamedTuple):
     """number: of the record's type. key, value: their fields, value None for a tombstone. message:
     the value as it was encoded, in this version.
     """
@@ -75,16 +75,16 @@ class Decoded(NamedTuple):
     message: Message | None
 
 
-def decoded(types: RecordTypes, key: bytes, value: bytes | None) -> Decoded:
+def decoded(types: RecordTypes, key: bytes, value: bytes | None) -> DecodedRecord:
     """Raises DecodeError for what is damaged, UnknownRecordError for what is not known."""
     key_message, message = types.decode(key, value)
     (number,) = _NUMBER.unpack_from(key)
     (version,) = (0,) if message is None else _NUMBER.unpack_from(value or b"")
     content = None if message is None else plain(message, version)
-    return Decoded(number, plain(key_message, _KEY_VERSION), version, content, message)
+    return DecodedRecord(number, plain(key_message, _KEY_VERSION), version, content, message)
 
 
-def with_members(found: Decoded) -> dict[str, Any] | None:
+def with_members(found: DecodedRecord) -> dict[str, Any] | None:
     """The fields of the value; of a classic group of consumers, also what members subscribe to and
     are assigned.
     """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.cli.kafka.client_options import known_only
 from kbroker.cli.kafka.options import Given, WrongUse, flag, valued
-from kbroker.cli.kafka.running import Failed, Tool, properties_of
+from kbroker.cli.kafka.running import Tool, ToolFailed, properties_of
 
 if TYPE_CHECKING:
     from kbroker.client.mirror.mirror_maker import MirrorMaker
@@ -108,7 +108,7 @@ def _run(given: Given) -> int:
             report=progress(),
         )
     except ClientError as error:
-        raise Failed(f"Exception when starting mirror maker. {error}") from error
+        raise ToolFailed(f"Exception when starting mirror maker. {error}") from error
     return _mirror(mirror)
 
 

@@ -98,7 +98,7 @@ def _partitions(given: Given, cluster: Cluster, group: str) -> list[TopicPartiti
 
 def _known(cluster: Cluster, names: Iterable[str], wrapped: bool = False) -> Mapping[str, Topic]:
     """Raises RejectedError for a topic that does not exist. wrapped: in another exception."""
-    from kbroker.cli.kafka.consumer_groups import Stopped
+    from kbroker.cli.kafka.consumer_groups import GroupsToolError
     from kbroker.cli.kafka.java_words import java_message, java_text
     from kbroker.client.errors import RejectedError
     from kbroker.errors import ErrorCode
@@ -108,22 +108,22 @@ def _known(cluster: Cluster, names: Iterable[str], wrapped: bool = False) -> Map
     for name in wanted - set(known):
         error = RejectedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}")
         if wrapped:
-            raise Stopped(f"java.util.concurrent.ExecutionException: {java_text(error)}")
-        raise Stopped(java_message(error))
+            raise GroupsToolError(f"java.util.concurrent.ExecutionException: {java_text(error)}")
+        raise GroupsToolError(java_message(error))
     return known
 
 
 def _check(cluster: Cluster, partitions: list[TopicPartition]) -> None:
     """All must exist and have a leader."""
-    from kbroker.cli.kafka.consumer_groups import Stopped
+    from kbroker.cli.kafka.consumer_groups import GroupsToolError
 
     known = _known(cluster, {topic for topic, _ in partitions}, wrapped=True)
     missing = [f"{t}-{n}" for t, n in partitions if n not in known[t].partitions]
     if missing:
-        raise Stopped(f'The partitions "{",".join(missing)}" do not exist')
+        raise GroupsToolError(f'The partitions "{",".join(missing)}" do not exist')
     alone = [f"{t}-{n}" for t, n in partitions if known[t].partitions[n].leader is None]
     if alone:
-        raise Stopped(f'The partitions "{",".join(alone)}" have no leader')
+        raise GroupsToolError(f'The partitions "{",".join(alone)}" have no leader')
 
 
 # -- which offsets
@@ -221,8 +221,8 @@ def _at(cluster: Cluster, keys: list[TopicPartition], time_ms: int) -> Offsets:
 
 
 def time_ms(text: str) -> int:
-    """``2026-11-27T08:00:00.000``, in UTC if it has no zone. Raises Stopped."""
-    from kbroker.cli.kafka.consumer_groups import Stopped
+    """``2026-11-27T08:00:00.000``, in UTC if it has no zone. Raises GroupsToolError."""
+    from kbroker.cli.kafka.consumer_groups import GroupsToolError
 
     try:
         if _WITHOUT_ZONE.fullmatch(text):
@@ -232,17 +232,17 @@ def time_ms(text: str) -> int:
             if found.tzinfo is None:
                 raise ValueError(text)
     except ValueError:
-        raise Stopped(f'java.text.ParseException: Unparseable date: "{text}"') from None
+        raise GroupsToolError(f'java.text.ParseException: Unparseable date: "{text}"') from None
     return round(found.timestamp() * 1000)
 
 
 def duration_ms(text: str) -> int:
-    """ISO 8601, as Java reads it. Raises Stopped."""
-    from kbroker.cli.kafka.consumer_groups import Stopped
+    """ISO 8601, as Java reads it. Raises GroupsToolError."""
+    from kbroker.cli.kafka.consumer_groups import GroupsToolError
 
     found = _DURATION.fullmatch(text)
     if found is None or not any(found.groups()[1:]) or text.upper().endswith("T"):
-        raise Stopped("Text cannot be parsed to a Duration")
+        raise GroupsToolError("Text cannot be parsed to a Duration")
     sign, days, hours, minutes, seconds = found.groups()
     whole = ((int(days or 0) * 24 + int(hours or 0)) * 60 + int(minutes or 0)) * 60_000
     total = whole + round(float((seconds or "0").replace(",", ".")) * 1000)
@@ -253,14 +253,14 @@ def duration_ms(text: str) -> int:
 
 
 def _from_file(given: Given, cluster: Cluster, group: str) -> Offsets:
-    from kbroker.cli.kafka.consumer_groups import Stopped, print_error
+    from kbroker.cli.kafka.consumer_groups import GroupsToolError, print_error
 
     path = given.all("from-file")[0]
     try:
         with open(path, encoding="utf-8", newline="") as file:
             rows = [row for row in csv.reader(file) if row]
     except (OSError, UnicodeDecodeError) as error:
-        raise Stopped(f"{path}: {error}") from error
+        raise GroupsToolError(f"{path}: {error}") from error
     single = len(given.all("group")) == 1 and bool(rows) and len(rows[0]) == 3
     plans: dict[str, Offsets] = {}
     for row in rows:
@@ -269,7 +269,9 @@ def _from_file(given: Given, cluster: Cluster, group: str) -> Offsets:
             topic, number, offset = fields
             plans.setdefault(name, {})[topic, int(number)] = int(offset)
         except ValueError as error:
-            raise Stopped(f"{path}: {','.join(row)!r} is no offset of a partition") from error
+            raise GroupsToolError(
+                f"{path}: {','.join(row)!r} is no offset of a partition"
+            ) from error
     if group not in plans:
         print_error(f"No reset plan for group {group} found")
         return {}

@@ -18,7 +18,7 @@ class WrongUse(Exception):
     """Print this and the usage text on stderr; exit code 1."""
 
 
-class OptionError(Exception):
+class ToolOptionError(Exception):
     """What is given cannot be read as options; in the words of joptsimple."""
 
 
@@ -57,7 +57,7 @@ VERSION = flag("version", "Print the version.")
 class Given:
     """What was given for some options.
 
-    words: of the command line. Raises OptionError.
+    words: of the command line. Raises ToolOptionError.
     """
 
     def __init__(self, options: Sequence[Option], words: Sequence[str]) -> None:
@@ -74,18 +74,18 @@ class Given:
         return name in self._values
 
     def all(self, name: str) -> list[Any]:
-        """All its values, in order; the default if there are none. Raises OptionError for what is
-        not of its kind: joptsimple does not notice before.
+        """All its values, in order; the default if there are none. Raises ToolOptionError for what
+        is not of its kind: joptsimple does not notice before.
         """
         option = self.known[name]
         texts = self._values.get(name) or ([] if option.default is None else [option.default])
         return [self._typed(option, text) for text in texts]
 
     def one(self, name: str) -> Any:
-        """Its value, its default or None. Raises OptionError if there are several."""
+        """Its value, its default or None. Raises ToolOptionError if there are several."""
         values = self.all(name)
         if len(values) > 1:
-            raise OptionError(
+            raise ToolOptionError(
                 f"Found multiple arguments for option {name}, but you asked for only one"
             )
         return values[0] if values else None
@@ -126,20 +126,20 @@ class Given:
                 continue
             name, equals, value = word.lstrip("-").partition("=")
             if word.startswith("---") or name not in self.known:
-                raise OptionError(f"{name} is not a recognized option{self._meant(name)}")
+                raise ToolOptionError(f"{name} is not a recognized option{self._meant(name)}")
             option = self.known[name]
             values = self._values.setdefault(name, [])
             self.order.append(name)
             if option.argument is None:
                 if equals:
-                    raise OptionError(f"{name} is not a recognized option")
+                    raise ToolOptionError(f"{name} is not a recognized option")
                 continue
             if not equals:
                 following = self.words[at + 1] if at + 1 < len(self.words) else None
                 if following is None or (option.optional and self._is_option(option, following)):
                     if option.optional:
                         continue
-                    raise OptionError(f"Option {name} requires an argument")
+                    raise ToolOptionError(f"Option {name} requires an argument")
                 value = following
                 next(words)
             parts = value.split(option.separator) if option.separator else [value]
@@ -156,14 +156,14 @@ class Given:
             return
         for option in self.known.values():
             if option.required and option.name not in self:
-                raise OptionError(f"Missing required option(s) [{option.name}]")
+                raise ToolOptionError(f"Missing required option(s) [{option.name}]")
         lost = [
             name
             for name in self._values
             if self.known[name].needs and not self.count(self.known[name].needs)
         ]
         if lost:
-            raise OptionError(
+            raise ToolOptionError(
                 f"Option(s) [{lost[0]}] are unavailable given other options on the command line"
             )
 
@@ -179,7 +179,9 @@ class Given:
                 raise ValueError(text)
             return int(text)
         except ValueError:
-            raise OptionError(f"Cannot parse argument '{text}' of option {option.name}") from None
+            raise ToolOptionError(
+                f"Cannot parse argument '{text}' of option {option.name}"
+            ) from None
 
 
 # -- usage

@@ -12,7 +12,7 @@ from typing import NamedTuple, NoReturn
 WIDTH = 100
 
 
-class Parser(argparse.ArgumentParser):
+class ToolParser(argparse.ArgumentParser):
     """Exit code 1 for wrong use; names are never abbreviated."""
 
     def __init__(self, **settings: object) -> None:
@@ -35,7 +35,7 @@ class ParsedTool(NamedTuple):
     the exit code of ``--help``.
     """
 
-    build: Callable[[], Parser]
+    build: Callable[[], ToolParser]
     run: Callable[[argparse.Namespace], int | None]
     alone: int = 1
     help_code: int = 0

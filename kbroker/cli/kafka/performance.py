@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 
-from kbroker.cli.kafka.running import Failed
+from kbroker.cli.kafka.running import ToolFailed
 
 # It sleeps when it is that far ahead: sleeping for less costs more than it is worth.
 _AHEAD_S = 0.002
@@ -30,12 +30,12 @@ class Pace:
 
 
 def pairs_of(texts: Iterable[str]) -> dict[str, str]:
-    """``key=value`` words. Raises Failed for others."""
+    """``key=value`` words. Raises ToolFailed for others."""
     found = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not (key and equals and value):
-            raise Failed(f"Invalid property: {text}")
+            raise ToolFailed(f"Invalid property: {text}")
         found[key] = value
     return found
 

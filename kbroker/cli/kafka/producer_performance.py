@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kbroker.cli.kafka.parsers import INT, LONG, ParsedTool, Parser
+from kbroker.cli.kafka.parsers import INT, LONG, ParsedTool, ToolParser
 from kbroker.cli.kafka.performance import Pace, pairs_of, print_metrics
-from kbroker.cli.kafka.running import Failed, properties_of
+from kbroker.cli.kafka.running import ToolFailed, properties_of
 
 if TYPE_CHECKING:
     from kbroker.client.producer.kafka_producer import KafkaProducer
@@ -29,8 +29,8 @@ _TRANSACTION_MS = 3000
 _POOL_BYTES = 1 << 16
 
 
-def _build() -> Parser:
-    parser = Parser(
+def _build() -> ToolParser:
+    parser = ToolParser(
         prog="producer-performance",
         description="Measure a producer. A transactional id or --transaction-duration-ms makes it "
         "use transactions.",
@@ -66,34 +66,34 @@ def _build() -> Parser:
 
 
 def _check(given: Namespace) -> None:
-    """Raises Failed."""
+    """Raises ToolFailed."""
     from kbroker.cli.kafka.performance import say_deprecated
 
     props, config = given.producer_props, given.producer_config
     if given.num_records <= 0:
-        raise Failed("--num-records should be greater than zero.")
+        raise ToolFailed("--num-records should be greater than zero.")
     if given.warmup_records >= given.num_records:
-        raise Failed(
+        raise ToolFailed(
             "The value for --warmup-records must be strictly fewer than the number of records in "
             "the test, --num-records."
         )
     if given.record_size is not None and given.record_size <= 0:
-        raise Failed("--record-size should be greater than zero.")
+        raise ToolFailed("--record-size should be greater than zero.")
     if not any(
         (given.bootstrap_server, given.command_property, given.command_config, props, config)
     ):
-        raise Failed(
+        raise ToolFailed(
             "At least one of --bootstrap-server, --command-property, --producer-props, "
             "--producer.config or --command-config must be specified."
         )
     if given.command_property and props:
-        raise Failed("--command-property and --producer-props cannot be specified together.")
+        raise ToolFailed("--command-property and --producer-props cannot be specified together.")
     if given.command_config and config:
-        raise Failed("--command-config and --producer.config cannot be specified together.")
+        raise ToolFailed("--command-config and --producer.config cannot be specified together.")
     if given.transaction_duration_ms is not None and given.transaction_duration_ms <= 0:
-        raise Failed("--transaction-duration-ms should be greater than zero.")
+        raise ToolFailed("--transaction-duration-ms should be greater than zero.")
     if given.reporting_interval <= 0:
-        raise Failed("--reporting-interval should be greater than zero.")
+        raise ToolFailed("--reporting-interval should be greater than zero.")
     say_deprecated(bool(props), "producer-props", "command-property")
     say_deprecated(bool(config), "producer.config", "command-config")
 
@@ -116,7 +116,7 @@ def _run(given: Namespace) -> int:
             if given.print_metrics:
                 print_metrics(producer.metrics())
     except (SettingRefused, ClientError) as error:
-        raise Failed(str(error)) from error
+        raise ToolFailed(str(error)) from error
     return 0
 
 
@@ -156,7 +156,7 @@ def _of_file(path: str, delimiter: str) -> Iterator[bytes]:
     except (OSError, UnicodeDecodeError):
         text = ""
     if not text:
-        raise Failed("File does not exist or empty file provided.")
+        raise ToolFailed("File does not exist or empty file provided.")
     found = text.split("\n" if delimiter == "\\n" else delimiter)
     while len(found) > 1 and not found[-1]:
         found.pop()

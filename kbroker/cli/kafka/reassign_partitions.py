@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kbroker.cli.kafka import reassignment_throttles as throttles
 from kbroker.cli.kafka.options import Given, WrongUse, flag, valued
 from kbroker.cli.kafka.reassignment_files import as_json, duplicates, read_topics, read_wanted
-from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool
+from kbroker.cli.kafka.running import BOOTSTRAP, Tool, ToolFailed
 from kbroker.cli.kafka.zookeeper import ZOOKEEPER, connected_either
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _check(given: Given) -> str:
         if name in given and name not in allowed:
             raise WrongUse(f'Option "[{name}]" can\'t be used with action "[{action}]"')
     if "bootstrap-controller" in given:
-        raise Failed("there are no controllers to connect to: use --bootstrap-server")
+        raise ToolFailed("there are no controllers to connect to: use --bootstrap-server")
     return action
 
 
@@ -131,7 +131,7 @@ def _run(given: Given) -> int:
     except throttles.Said as error:
         print(error)
         return 1
-    except (ClientError, Failed) as error:
+    except (ClientError, ToolFailed) as error:
         print(f"Error: {java_text(error) if isinstance(error, ClientError) else error}")
         return 1
     return 0
@@ -153,7 +153,7 @@ def _generate(given: Given, cluster: Cluster) -> None:
         try:
             placed = place_replicas(racks, len(numbers), len(current[topic, min(numbers)]))
         except PlacementError as error:
-            raise Failed(str(error)) from error
+            raise ToolFailed(str(error)) from error
         proposed |= {(topic, number): row for number, row in enumerate(placed)}
     dirs = _dirs(given, cluster, current)
     between = "\n\n" if dirs is None else "\n"
@@ -182,25 +182,25 @@ def _dirs(
 
 
 def _nodes(text: str) -> list[int]:
-    """Raises Failed."""
+    """Raises ToolFailed."""
     try:
         nodes = [int(part) for part in text.split(",")]
     except ValueError:
-        raise Failed(f'For input string: "{text}"') from None
+        raise ToolFailed(f'For input string: "{text}"') from None
     if twice := duplicates(nodes):
-        raise Failed(f"Broker list contains duplicate entries: [{', '.join(map(str, twice))}]")
+        raise ToolFailed(f"Broker list contains duplicate entries: [{', '.join(map(str, twice))}]")
     return nodes
 
 
 def _racks(cluster: Cluster, nodes: list[int], *, aware: bool) -> dict[int, str | None]:
-    """Those of the brokers that there are. Raises Failed."""
+    """Those of the brokers that there are. Raises ToolFailed."""
     from kbroker.client.admin.cluster import summarize_cluster
 
     known = {row.node: row.rack for row in summarize_cluster(cluster).brokers}
     racks = {node: known[node] if aware else None for node in nodes if node in known}
     without = sum(rack is None for rack in racks.values())
     if without not in (0, len(racks)):
-        raise Failed(
+        raise ToolFailed(
             "Not all brokers have rack information. Add --disable-rack-aware in command line to "
             "make replica assignment without rack information."
         )
@@ -267,14 +267,14 @@ def _execute(given: Given, cluster: Cluster) -> None:
 
 
 def _check_nodes(cluster: Cluster, proposed: Mapping[TopicPartition, list[int]]) -> None:
-    """Raises Failed."""
+    """Raises ToolFailed."""
     from kbroker.cli.kafka.java_words import hash_order
 
     known = set(cluster.nodes())
     nodes = hash_order((node for row in proposed.values() for node in row), lambda node: node)
     for node in nodes:
         if node not in known:
-            raise Failed(f"Unknown broker id {node}")
+            raise ToolFailed(f"Unknown broker id {node}")
 
 
 def _current(
@@ -318,7 +318,7 @@ def _move_dirs(cluster: Cluster, paths: Mapping[PartitionReplica, str], timeout_
                 )
             elif error.code != ErrorCode.REPLICA_NOT_AVAILABLE:
                 print(java_text(error), file=sys.stderr)
-                raise Failed(f"Failed to alter dir for {replica}")
+                raise ToolFailed(f"Failed to alter dir for {replica}")
         if not left:
             return
         if time.monotonic() >= until:

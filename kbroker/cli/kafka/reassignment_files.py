@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from kbroker.cli.kafka.running import Failed
+from kbroker.cli.kafka.running import ToolFailed
 
 if TYPE_CHECKING:
     from kbroker.client.admin.reassignments import PartitionReplica
@@ -17,7 +17,7 @@ _ANY_DIR = "any"
 _VERSION = 1
 
 
-class Wanted(NamedTuple):
+class ReassignmentFile(NamedTuple):
     """partitions: as the file has them, which may be twice. dirs: the replicas that shall be in
     certain log directories.
     """
@@ -30,12 +30,14 @@ class Wanted(NamedTuple):
         Failed.
         """
         if not self.partitions:
-            raise Failed("Partition reassignment list cannot be empty")
+            raise ToolFailed("Partition reassignment list cannot be empty")
         if not all(nodes for _, nodes in self.partitions):
-            raise Failed("Partition replica list cannot be empty")
+            raise ToolFailed("Partition replica list cannot be empty")
         if twice := duplicates(key for key, _ in self.partitions):
             listed = ",".join(f"{topic}-{number}" for topic, number in twice)
-            raise Failed(f"Partition reassignment contains duplicate topic partitions: {listed}")
+            raise ToolFailed(
+                f"Partition reassignment contains duplicate topic partitions: {listed}"
+            )
         wrong = [
             f"{key[0]}-{key[1]} contains multiple entries for {','.join(map(str, again))}"
             for key, nodes in self.partitions
@@ -43,7 +45,7 @@ class Wanted(NamedTuple):
         ]
         if wrong:
             listed = ". ".join(wrong)
-            raise Failed(f"Partition replica lists may not contain duplicate entries: {listed}")
+            raise ToolFailed(f"Partition replica lists may not contain duplicate entries: {listed}")
         return dict(self.partitions)
 
 
@@ -53,8 +55,8 @@ def duplicates(values: Iterable[T]) -> list[T]:
     return [value for value in dict.fromkeys(listed) if listed.count(value) > 1]
 
 
-def read_wanted(path: str) -> Wanted:
-    """A file of ``--reassignment-json-file``. Raises Failed."""
+def read_wanted(path: str) -> ReassignmentFile:
+    """A file of ``--reassignment-json-file``. Raises ToolFailed."""
     from kbroker.client.admin.reassignments import PartitionReplica
 
     partitions: list[tuple[TopicPartition, list[int]]] = []
@@ -66,7 +68,7 @@ def read_wanted(path: str) -> Wanted:
             nodes = [int(node) for node in row["replicas"]]
             paths = [str(each) for each in row.get("log_dirs", [_ANY_DIR] * len(nodes))]
             if len(paths) != len(nodes):
-                raise Failed(
+                raise ToolFailed(
                     f"Size of replicas list [{', '.join(map(str, nodes))}] is different from size "
                     f"of log dirs list [{', '.join(paths)}] for partition {topic}-{number}"
                 )
@@ -75,20 +77,22 @@ def read_wanted(path: str) -> Wanted:
                 if each != _ANY_DIR:
                     dirs[PartitionReplica(topic, number, node)] = each
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise Failed(
+        raise ToolFailed(
             f"{path}: expected topic, partition and replicas of each: {error!r}"
         ) from error
-    return Wanted(partitions, dirs)
+    return ReassignmentFile(partitions, dirs)
 
 
 def read_topics(path: str) -> list[str]:
-    """A file of ``--topics-to-move-json-file``. Raises Failed."""
+    """A file of ``--topics-to-move-json-file``. Raises ToolFailed."""
     try:
         topics = [str(row["topic"]) for row in _document(path).get("topics", ())]
     except (KeyError, TypeError, AttributeError) as error:
-        raise Failed(f"{path}: expected the topic of each: {error!r}") from error
+        raise ToolFailed(f"{path}: expected the topic of each: {error!r}") from error
     if twice := duplicates(topics):
-        raise Failed(f"List of topics to reassign contains duplicate entries: [{', '.join(twice)}]")
+        raise ToolFailed(
+            f"List of topics to reassign contains duplicate entries: [{', '.join(twice)}]"
+        )
     return topics
 
 
@@ -97,14 +101,14 @@ def _document(path: str) -> dict[str, Any]:
         with open(path, encoding="utf-8") as file:
             document: Any = json.load(file)
     except OSError as error:
-        raise Failed(f"{path}: {error.strerror}") from error
+        raise ToolFailed(f"{path}: {error.strerror}") from error
     except ValueError as error:
-        raise Failed(f"{path}: The input string is not a valid JSON: {error}") from error
+        raise ToolFailed(f"{path}: The input string is not a valid JSON: {error}") from error
     if not isinstance(document, dict):
-        raise Failed(f"{path}: expected a JSON object")
+        raise ToolFailed(f"{path}: expected a JSON object")
     version = document.get("version", _VERSION)
     if version != _VERSION:
-        raise Failed(f"Not supported version field value {version}")
+        raise ToolFailed(f"Not supported version field value {version}")
     return document
 
 

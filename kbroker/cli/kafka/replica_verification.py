@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbroker.cli.kafka.options import Given, valued
-from kbroker.cli.kafka.running import Failed, Tool, check_bootstrap, connected
+from kbroker.cli.kafka.running import Tool, ToolFailed, check_bootstrap, connected
 from kbroker.cli.kafka.topic_filter import included
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _run(given: Given) -> int:
             for row in topic.partitions
         }
         if not replicas:
-            raise Failed(
+            raise ToolFailed(
                 "No topics found. [topics-include] if specified, is either filtering out all "
                 "topics or there is no topic."
             )
@@ -91,7 +91,7 @@ class _Verifying:
             self._next |= {key: row.offset for key, row in ends.items()}
 
     def run(self) -> None:
-        """Raises Failed where offsets of replicas differ."""
+        """Raises ToolFailed where offsets of replicas differ."""
         told = time.monotonic()
         while True:
             before = dict(self._next)
@@ -129,7 +129,7 @@ class _Verifying:
                         f"partition {name}: replica {first}'s offset {batch.last_offset} doesn't "
                         f"match replica {node}'s offset {other.last_offset}"
                     )
-                    raise Failed(f"the replicas of {name} differ")
+                    raise ToolFailed(f"the replicas of {name} differ")
                 if other.checksum != batch.checksum:
                     _say(
                         f"partition {name} has unmatched checksum at offset {batch.last_offset}; "

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from kbroker.cli.kafka.options import HELP, VERSION, Given, Option, OptionError, WrongUse, usage
+from kbroker.cli.kafka.options import HELP, VERSION, Given, Option, ToolOptionError, WrongUse, usage
 
 if TYPE_CHECKING:
     from kbroker.client.connections.cluster import Cluster
@@ -15,8 +15,12 @@ if TYPE_CHECKING:
 BOOTSTRAP = Option("bootstrap-server", "Brokers to connect to; required.", "server to connect to")
 
 
-class Failed(Exception):
+class ToolFailed(Exception):
     """It could not do what it was told: the message goes to stderr; exit code 1."""
+
+
+class ToolRefusal(Exception):
+    """What Kafka's tool says of something that it does not ask a broker for."""
 
 
 class Tool(NamedTuple):
@@ -63,7 +67,7 @@ def guarded(work: Callable[[], int | None], prefix: str = "") -> int:
         code = work()
         sys.stdout.flush()
         return code or 0
-    except (Failed, OptionError) as error:
+    except (ToolFailed, ToolOptionError) as error:
         said: Exception = error
     except WrongUse:
         raise
@@ -82,7 +86,7 @@ def guarded(work: Callable[[], int | None], prefix: str = "") -> int:
 def _given(tool: Tool, options: Sequence[Option], words: Sequence[str]) -> Given:
     try:
         return Given(options, words)
-    except OptionError as error:
+    except ToolOptionError as error:
         if tool.usage_errors:
             raise WrongUse(str(error)) from error
         raise
@@ -96,15 +100,15 @@ def version_text() -> str:
 
 
 def properties_of(path: str) -> dict[str, str]:
-    """The settings in a file. Raises Failed."""
+    """The settings in a file. Raises ToolFailed."""
     from kbroker.properties import PropertiesError, read_properties
 
     try:
         return dict(read_properties(path))
     except OSError as error:
-        raise Failed(f"{path}: {error.strerror}") from error
+        raise ToolFailed(f"{path}: {error.strerror}") from error
     except PropertiesError as error:
-        raise Failed(f"{path}: {error}") from error
+        raise ToolFailed(f"{path}: {error}") from error
 
 
 def pairs(texts: Sequence[str]) -> dict[str, str]:
@@ -137,7 +141,7 @@ def connected(
     deadline_ms: int | None = None,
     client_id: str = "",
 ) -> Iterator[Cluster]:
-    """The cluster, with the settings of a ``--command-config`` file. Raises Failed."""
+    """The cluster, with the settings of a ``--command-config`` file. Raises ToolFailed."""
     from kbroker.client.connections.cluster import Cluster
     from kbroker.client.errors import SettingRefused
 
@@ -150,6 +154,6 @@ def connected(
     try:
         cluster = Cluster.from_options(settings, **more)
     except SettingRefused as error:
-        raise Failed(str(error)) from error
+        raise ToolFailed(str(error)) from error
     with cluster:
         yield cluster

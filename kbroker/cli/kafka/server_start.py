@@ -7,7 +7,7 @@ import os
 import sys
 
 from kbroker.cli.kafka.local_zookeeper import choose, running_zookeepers
-from kbroker.cli.kafka.running import Failed
+from kbroker.cli.kafka.running import ToolFailed
 from kbroker.cli.kafka.scripts import Script, detach, own_python
 from kbroker.cli.kafka.zookeeper_start import jars
 
@@ -17,7 +17,7 @@ def _run(words: list[str]) -> int:
     if behind:
         words = words[1:]
         if not words:
-            raise Failed(f"USAGE: {SCRIPT.usage}")
+            raise ToolFailed(f"USAGE: {SCRIPT.usage}")
     words = [*words, *_zookeeper(words)]
     if behind and not detach("kafkaServer"):
         return 0

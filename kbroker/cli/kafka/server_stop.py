@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 
-from kbroker.cli.kafka.running import Failed
+from kbroker.cli.kafka.running import ToolFailed
 from kbroker.cli.kafka.scripts import Script
 
 _TITLE = "kbroker: supervisor"
@@ -16,7 +16,7 @@ def _run(words: list[str]) -> int:
     name = os.environ.get("SIGNAL", "TERM")
     number = getattr(signal, f"SIG{name.removeprefix('SIG')}", None)
     if not isinstance(number, signal.Signals):
-        raise Failed(f"SIGNAL={name}: there is no such signal")
+        raise ToolFailed(f"SIGNAL={name}: there is no such signal")
     stopped = 0
     for pid, title in processes():
         if title.startswith(_TITLE) and all(word in title for word in words):

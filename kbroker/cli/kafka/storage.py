@@ -12,8 +12,8 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from kbroker.cli.kafka.metadata_versions import LATEST, level_of
-from kbroker.cli.kafka.parsers import ParsedTool, Parser
-from kbroker.cli.kafka.running import Failed
+from kbroker.cli.kafka.parsers import ParsedTool, ToolParser
+from kbroker.cli.kafka.running import ToolFailed
 
 if TYPE_CHECKING:
     from kbroker.config.loader import BrokerConfig
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 _LATER = "start the broker, and then use"
 
 
-def _build() -> Parser:
-    parser = Parser(prog="kafka-storage", description="Directories of a new broker.")
+def _build() -> ToolParser:
+    parser = ToolParser(prog="kafka-storage", description="Directories of a new broker.")
     commands = parser.add_subparsers(dest="command", required=True)
     info = commands.add_parser("info", help="print what the directories are of")
     form = commands.add_parser("format", help="let directories belong to a cluster")
@@ -56,27 +56,27 @@ def _run(given: Namespace) -> int:
 
 
 def _config(path: str) -> BrokerConfig:
-    """Raises Failed."""
+    """Raises ToolFailed."""
     from kbroker.config.loader import PropertiesError, load
     from kbroker.errors import ConfigError
 
     try:
         return load(path)[0]
     except OSError as error:
-        raise Failed(f"{path}: {error.strerror}") from error
+        raise ToolFailed(f"{path}: {error.strerror}") from error
     except (PropertiesError, ConfigError) as error:
-        raise Failed(f"{path}: {error}") from error
+        raise ToolFailed(f"{path}: {error}") from error
 
 
 def _metadata(path: str) -> dict[str, str]:
-    """What the directory is of. Raises Failed."""
+    """What the directory is of. Raises ToolFailed."""
     from kbroker.errors import ConfigError
     from kbroker.supervisor.data_dirs import read_meta
 
     try:
         return read_meta(path)
     except ConfigError as error:
-        raise Failed(str(error)) from error
+        raise ToolFailed(str(error)) from error
 
 
 def _info(config: BrokerConfig) -> int:
@@ -113,7 +113,7 @@ def _format(given: Namespace, config: BrokerConfig) -> int:
     try:
         parse_uuid(given.cluster_id)
     except ValueError:
-        raise Failed(
+        raise ToolFailed(
             f"Cluster ID string {given.cluster_id} does not appear to be a valid UUID: take one of "
             "kafka-storage random-uuid"
         ) from None
@@ -124,12 +124,12 @@ def _format(given: Namespace, config: BrokerConfig) -> int:
             new.append(path)
             continue
         if own.get("cluster.id", given.cluster_id) != given.cluster_id:
-            raise Failed(
+            raise ToolFailed(
                 f"Invalid cluster.id in: {path}/meta.properties. Expected {given.cluster_id}, but "
                 f"read {own['cluster.id']}"
             )
         if not given.ignore_formatted:
-            raise Failed(
+            raise ToolFailed(
                 f"Log directory {path} is already formatted. Use --ignore-formatted to ignore this "
                 "directory and format the others."
             )
@@ -142,7 +142,7 @@ def _format(given: Namespace, config: BrokerConfig) -> int:
         try:
             format_directory(path, config.broker_id, given.cluster_id)
         except OSError as error:
-            raise Failed(f"{path}: {error.strerror}") from error
+            raise ToolFailed(f"{path}: {error.strerror}") from error
     return 0
 
 
@@ -153,9 +153,9 @@ def _holds_store(path: str) -> bool:
 
 
 def _refuse(given: Namespace, config: BrokerConfig) -> None:
-    """Raises Failed for what a new directory of kbroker cannot be."""
+    """Raises ToolFailed for what a new directory of kbroker cannot be."""
     if config.uses_zookeeper:
-        raise Failed(
+        raise ToolFailed(
             "the file has zookeeper.connect: the id of the cluster is in ZooKeeper, where the "
             "first broker creates it; kafka-storage is not needed"
         )
@@ -165,13 +165,15 @@ def _refuse(given: Namespace, config: BrokerConfig) -> None:
         except ValueError:
             level = -1
         if level != level_of(LATEST):
-            raise Failed(f"--release-version {given.release_version}: a single broker has {LATEST}")
+            raise ToolFailed(
+                f"--release-version {given.release_version}: a single broker has {LATEST}"
+            )
     if given.add_scram:
-        raise Failed(f"--add-scram: {_LATER} kafka-configs --entity-type users")
+        raise ToolFailed(f"--add-scram: {_LATER} kafka-configs --entity-type users")
     if given.feature:
-        raise Failed("--feature: a single broker has all of its features")
+        raise ToolFailed("--feature: a single broker has all of its features")
     if given.initial_controllers or given.no_initial_controllers:
-        raise Failed(
+        raise ToolFailed(
             "a broker is its own controller: leave out --initial-controllers and "
             "--no-initial-controllers; clusters of several brokers use ZooKeeper (docs/cluster.md)"
         )

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kbroker.cli.kafka.options import Given, flag, valued
-from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool, connected
+from kbroker.cli.kafka.running import BOOTSTRAP, Tool, ToolFailed, connected
 
 if TYPE_CHECKING:
     from kbroker.client.batches.offsets import TopicPartition
@@ -74,7 +74,7 @@ def _run(given: Given) -> int:
 
 
 def _check_members(cluster: Cluster, group: str, *, force: bool) -> None:
-    """Raises Failed if the application runs."""
+    """Raises ToolFailed if the application runs."""
     from kbroker.client.admin.groups import describe_group, remove_members
     from kbroker.client.errors import RejectedError
     from kbroker.errors import ErrorCode
@@ -90,7 +90,7 @@ def _check_members(cluster: Cluster, group: str, *, force: bool) -> None:
         remove_members(cluster, group, [row.member for row in members])
     elif members:
         listed = ", ".join(row.member for row in members)
-        raise Failed(
+        raise ToolFailed(
             f"ERROR: Consumer group '{group}' is still active and has following members: {listed}. "
             "Make sure to stop all running application instances before running the reset tool. "
             "You can use option '--force' to remove active members from the group."
@@ -171,7 +171,7 @@ def _of_ends(cluster: Cluster, group: str, names: list[str]) -> dict[TopicPartit
 def _planned(
     given: Given, cluster: Cluster, group: str, keys: list[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    from kbroker.cli.kafka.consumer_groups import Stopped
+    from kbroker.cli.kafka.consumer_groups import GroupsToolError
     from kbroker.cli.kafka.offset_reset import duration_ms, time_ms
     from kbroker.client.batches.offsets import EARLIEST, LATEST
 
@@ -183,8 +183,8 @@ def _planned(
         if "by-duration" in given:
             ago = duration_ms(given.one("by-duration"))
             return _at(cluster, keys, time.time_ns() // 1_000_000 - ago)
-    except Stopped as error:
-        raise Failed(f"ERROR: {error}") from error
+    except GroupsToolError as error:
+        raise ToolFailed(f"ERROR: {error}") from error
     if "to-offset" in given:
         return _within(cluster, dict.fromkeys(keys, given.one("to-offset")))
     if "shift-by" in given:
@@ -192,7 +192,7 @@ def _planned(
     if "from-file" in given:
         wanted = _of_file(given.one("from-file"))
         if missing := [key for key in keys if key not in wanted]:
-            raise Failed(f"ERROR: {given.one('from-file')} has no offset for {missing[0]}")
+            raise ToolFailed(f"ERROR: {given.one('from-file')} has no offset for {missing[0]}")
         return _within(cluster, {key: wanted[key] for key in keys})
     return _listed(cluster, keys, EARLIEST)
 
@@ -252,15 +252,15 @@ def _within(cluster: Cluster, wanted: dict[TopicPartition, int]) -> dict[TopicPa
 
 
 def _of_file(path: str) -> dict[TopicPartition, int]:
-    """Raises Failed."""
+    """Raises ToolFailed."""
     try:
         with open(path, encoding="utf-8") as file:
             lines = [line.split(",") for line in file.read().split("\n") if line]
         return {(topic, int(number)): int(offset) for topic, number, offset in lines}
     except OSError as error:
-        raise Failed(f"ERROR: {path}: {error.strerror}") from error
+        raise ToolFailed(f"ERROR: {path}: {error.strerror}") from error
     except ValueError as error:
-        raise Failed(
+        raise ToolFailed(
             "ERROR: Reset plan CSV file is not following the format `TOPIC,PARTITION,OFFSET`."
         ) from error
 
@@ -282,7 +282,7 @@ def _delete_internal(given: Given, cluster: Cluster, group: str, known: set[str]
     inferred = hash_order((name for name in known if is_internal(name, group)), string_hash)
     wanted = given.all("internal-topics")
     if not set(wanted) <= set(inferred):
-        raise Failed(
+        raise ToolFailed(
             "ERROR: Invalid topic specified in the --internal-topics option. Ensure that the "
             "topics specified are all internal topics. Do a dry run without the --internal-topics "
             "option to see the list of all internal topics that can be deleted."
@@ -293,7 +293,7 @@ def _delete_internal(given: Given, cluster: Cluster, group: str, known: set[str]
     if "dry-run" not in given and names:
         for name, error in delete_topics(cluster, names).items():
             if error is not None:
-                raise Failed(f"ERROR: deleting topic {name}: {error}")
+                raise ToolFailed(f"ERROR: deleting topic {name}: {error}")
     print("Done.")
 
 

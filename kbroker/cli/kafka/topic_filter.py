@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from kbroker.cli.kafka.running import Failed
+from kbroker.cli.kafka.running import ToolFailed
 
 
 def included(text: str | None) -> Callable[[str], bool]:
-    """Whether a name is meant; without a text all are. Raises Failed."""
+    """Whether a name is meant; without a text all are. Raises ToolFailed."""
     if text is None:
         return lambda name: True
     pattern = text.strip().replace(",", "|").replace(" ", "")
@@ -17,5 +17,5 @@ def included(text: str | None) -> Callable[[str], bool]:
     try:
         compiled = re.compile(pattern)
     except re.error as error:
-        raise Failed(f"{pattern} is an invalid regex.") from error
+        raise ToolFailed(f"{pattern} is an invalid regex.") from error
     return lambda name: compiled.fullmatch(name) is not None

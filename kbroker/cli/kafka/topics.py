@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from kbroker.cli.kafka.options import Given, OptionError, WrongUse, flag, valued
-from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool
+from kbroker.cli.kafka.options import Given, ToolOptionError, WrongUse, flag, valued
+from kbroker.cli.kafka.running import BOOTSTRAP, Tool, ToolFailed, ToolRefusal
 from kbroker.cli.kafka.topic_filter import included
 from kbroker.cli.kafka.zookeeper import ZOOKEEPER, connected_either
 
@@ -99,7 +99,7 @@ def _check(given: Given) -> None:
             file=sys.stderr,
         )
     if "bootstrap-server" not in given and not old:
-        raise Failed("--bootstrap-server must be specified")
+        raise ToolFailed("--bootstrap-server must be specified")
     if "describe" in given and "if-exists" in given:
         if not given.count(("topic", "topic-id")):
             raise WrongUse("--topic or --topic-id is required to describe a topic")
@@ -138,10 +138,6 @@ def _check_invalid(given: Given) -> None:
     only_with("exclude-internal", "list", "describe")
 
 
-class _Refused(Exception):
-    """What Kafka's tool says of something that it does not even ask a broker for."""
-
-
 def _run(given: Given) -> int:
     _check(given)
     from kbroker.cli.kafka.java_words import java_message
@@ -154,7 +150,7 @@ def _run(given: Given) -> int:
     except ClientError as error:
         print(f"Error while executing topic command : {java_message(error)}")
         return 1
-    except (_Refused, OptionError) as error:
+    except (ToolRefusal, ToolOptionError) as error:
         print(f"Error while executing topic command : {error}")
         return 1
     return 0
@@ -183,7 +179,7 @@ def _list(given: Given, cluster: Cluster) -> None:
 def _must_exist(given: Given, names: list[str]) -> None:
     topic = given.one("topic")
     if topic and not names and "if-exists" not in given:
-        raise _Refused(f"Topic '{topic}' does not exist as expected")
+        raise ToolRefusal(f"Topic '{topic}' does not exist as expected")
 
 
 # -- create, alter, delete
@@ -199,13 +195,15 @@ def _assignment(given: Given) -> list[list[int]] | None:
             row = [int(node) for node in part.split(":")]
         except ValueError:
             bad = next(node for node in part.split(":") if not node.strip().isdecimal())
-            raise _Refused(f'For input string: "{bad.strip()}"') from None
+            raise ToolRefusal(f'For input string: "{bad.strip()}"') from None
         if twice := [node for node in dict.fromkeys(row) if row.count(node) > 1]:
             listed = ",".join(map(str, twice))
-            raise _Refused(f"Partition replica lists may not contain duplicate entries: {listed}")
+            raise ToolRefusal(
+                f"Partition replica lists may not contain duplicate entries: {listed}"
+            )
         rows.append(row)
         if len(row) != len(rows[0]):
-            raise _Refused(f"Partition {number} has different replication factor: {row}")
+            raise ToolRefusal(f"Partition {number} has different replication factor: {row}")
     return rows
 
 
@@ -214,7 +212,7 @@ def _configs(given: Given) -> dict[str, str]:
     for text in given.all("config"):
         parts = re.split(r"\s*=\s*", text)
         if len(parts) != 2 or not parts[1]:
-            raise _Refused(
+            raise ToolRefusal(
                 "requirement failed: Invalid topic config: all configs to be added must be in the "
                 'format "key=val".'
             )
@@ -235,9 +233,9 @@ def _create(given: Given, cluster: Cluster) -> None:
             "('_') could collide. To avoid issues it is best to use either, but not both."
         )
     if replicas is not None and not 1 <= replicas <= _REPLICAS_MAX:
-        raise _Refused(f"The replication factor must be between 1 and {_REPLICAS_MAX} inclusive")
+        raise ToolRefusal(f"The replication factor must be between 1 and {_REPLICAS_MAX} inclusive")
     if partitions is not None and partitions < 1:
-        raise _Refused("The partitions must be greater than 0")
+        raise ToolRefusal("The partitions must be greater than 0")
     topic = NewTopic(name, partitions or BROKER_DEFAULT, replicas or BROKER_DEFAULT, rows, configs)
     result = create_topics(cluster, [topic])[name]
     if not isinstance(result, RejectedError):
@@ -348,11 +346,11 @@ def _wanted(given: Given, cluster: Cluster) -> list[TopicState]:
         try:
             wanted = parse_uuid(text)
         except ValueError as error:
-            raise _Refused(str(error)) from error
+            raise ToolRefusal(str(error)) from error
         if any(wanted):
             found = [topic for topic in list_topics(cluster) if topic.id == wanted]
             if not found and "if-exists" not in given:
-                raise _Refused(f"TopicId '{text}' does not exist as expected")
+                raise ToolRefusal(f"TopicId '{text}' does not exist as expected")
             return found
     names = _names(given, cluster)
     _must_exist(given, names)

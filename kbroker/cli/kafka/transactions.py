@@ -7,8 +7,8 @@ from argparse import Namespace
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from kbroker.cli.kafka.parsers import INT, LONG, SHORT, ParsedTool, Parser, table
-from kbroker.cli.kafka.running import Failed, connected
+from kbroker.cli.kafka.parsers import INT, LONG, SHORT, ParsedTool, ToolParser, table
+from kbroker.cli.kafka.running import ToolFailed, connected
 
 if TYPE_CHECKING:
     from kbroker.client.admin.transactions import ActiveProducer
@@ -33,8 +33,8 @@ _HANGING = (
 _MINUTE_MS = 60_000
 
 
-def _build() -> Parser:
-    parser = Parser(
+def _build() -> ToolParser:
+    parser = ToolParser(
         prog="kafka-transactions.sh",
         description="Transactions and producers of a cluster, and those that hang.",
     )
@@ -79,10 +79,10 @@ def _run(given: Namespace) -> None:
         _COMMANDS[given.command](given, cluster)
 
 
-def _failed(said: str, error: ClientError) -> Failed:
+def _failed(said: str, error: ClientError) -> ToolFailed:
     from kbroker.cli.kafka.java_words import java_message
 
-    return Failed(f"{said}: {java_message(error)}")
+    return ToolFailed(f"{said}: {java_message(error)}")
 
 
 def _list(given: Namespace, cluster: Cluster) -> None:
@@ -161,14 +161,14 @@ def _abort(given: Namespace, cluster: Cluster) -> None:
     key = given.topic, given.partition
     if given.start_offset is None:
         if given.producer_id is None:
-            raise Failed(
+            raise ToolFailed(
                 "The transaction to abort must be identified either with --start-offset (for "
                 "brokers on 3.0 or above) or with --producer-id, --producer-epoch, and "
                 "--coordinator-epoch (for older brokers)"
             )
         for name in ("producer-epoch", "coordinator-epoch"):
             if getattr(given, name.replace("-", "_")) is None:
-                raise Failed(f"Missing required argument --{name}")
+                raise ToolFailed(f"Missing required argument --{name}")
         who = given.producer_id, given.producer_epoch, max(given.coordinator_epoch, 0)
     else:
         row = _open_at(cluster, key, given.start_offset)
@@ -195,7 +195,7 @@ def _open_at(cluster: Cluster, key: TopicPartition, offset: int) -> ActiveProduc
     for row in found:
         if row.open_from == offset:
             return row
-    raise Failed(
+    raise ToolFailed(
         f"Could not find any open transactions starting at offset {offset} on partition {name}"
     )
 
@@ -216,12 +216,12 @@ def _find_hanging(given: Namespace, cluster: Cluster) -> None:
     from kbroker.client.errors import ClientError
 
     if given.topic is None and given.broker_id is None:
-        raise Failed(
+        raise ToolFailed(
             "The `find-hanging` command requires either --topic or --broker-id to limit the scope "
             "of the search"
         )
     if given.partition is not None and given.topic is None:
-        raise Failed("The --partition argument requires --topic to be provided")
+        raise ToolFailed("The --partition argument requires --topic to be provided")
     try:
         latest_ms = _now_ms() - given.max_transaction_timeout * _MINUTE_MS
         partitions = _partitions(given, cluster)

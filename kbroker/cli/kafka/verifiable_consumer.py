@@ -6,9 +6,9 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from kbroker.cli.kafka.events import Events, Stopped, StopSignals
-from kbroker.cli.kafka.parsers import INT, ParsedTool, Parser
+from kbroker.cli.kafka.parsers import INT, ParsedTool, ToolParser
 from kbroker.cli.kafka.performance import say_deprecated
-from kbroker.cli.kafka.running import Failed, properties_of
+from kbroker.cli.kafka.running import ToolFailed, properties_of
 
 if TYPE_CHECKING:
     from kbroker.client.batches.offsets import TopicPartition
@@ -18,8 +18,8 @@ _POLL_S = 1.0
 _RANGE = "org.apache.kafka.clients.consumer.RangeAssignor"
 
 
-def _build() -> Parser:
-    parser = Parser(
+def _build() -> ToolParser:
+    parser = ToolParser(
         prog="verifiable-consumer",
         description="Reads a topic in a group, and prints rebalances, records and commits as JSON.",
     )
@@ -45,7 +45,7 @@ def _build() -> Parser:
 
 def _run(given: Namespace) -> int:
     if given.consumer_config and given.command_config:
-        raise Failed("--consumer.config and --command-config cannot be specified together.")
+        raise ToolFailed("--consumer.config and --command-config cannot be specified together.")
     say_deprecated(bool(given.consumer_config), "consumer.config", "command-config")
     from kbroker.cli.kafka.client_options import known_only, log_to_stderr
     from kbroker.client.consumer.consumer_settings import SETTINGS
@@ -53,7 +53,7 @@ def _run(given: Namespace) -> int:
     from kbroker.client.errors import ClientError, SettingRefused
 
     log_to_stderr()
-    reading = _Reading(given)
+    reading = _GroupReading(given)
     try:
         with KafkaConsumer(known_only(_settings(given), SETTINGS)) as consumer:
             try:
@@ -61,7 +61,7 @@ def _run(given: Namespace) -> int:
             except Stopped:
                 reading.request_end()
     except (SettingRefused, ClientError) as error:
-        raise Failed(str(error)) from error
+        raise ToolFailed(str(error)) from error
     finally:
         reading.say("shutdown_complete")
         # COMPAT: Kafka's prints it also when it ends by itself, then last.
@@ -89,7 +89,7 @@ def _settings(given: Namespace) -> dict[str, str]:
     }
 
 
-class _Reading:
+class _GroupReading:
     def __init__(self, given: Namespace) -> None:
         self._given = given
         self.say = Events()

@@ -8,16 +8,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kbroker.cli.kafka.events import Events, Stopped, StopSignals
-from kbroker.cli.kafka.parsers import INT, LONG, ParsedTool, Parser
+from kbroker.cli.kafka.parsers import INT, LONG, ParsedTool, ToolParser
 from kbroker.cli.kafka.performance import Pace, say_deprecated
-from kbroker.cli.kafka.running import Failed, properties_of
+from kbroker.cli.kafka.running import ToolFailed, properties_of
 
 if TYPE_CHECKING:
     from kbroker.client.producer.kafka_producer import KafkaProducer
 
 
-def _build() -> Parser:
-    parser = Parser(
+def _build() -> ToolParser:
+    parser = ToolParser(
         prog="verifiable-producer",
         description="Sends rising numbers, and prints as JSON which of them were acknowledged.",
     )
@@ -39,7 +39,7 @@ def _build() -> Parser:
 
 def _run(given: Namespace) -> int:
     if given.producer_config and given.command_config:
-        raise Failed("--producer.config and --command-config cannot be specified together.")
+        raise ToolFailed("--producer.config and --command-config cannot be specified together.")
     say_deprecated(bool(given.producer_config), "producer.config", "command-config")
     path = given.command_config or given.producer_config
     settings = {"acks": str(given.acks), "retries": "0"}
@@ -61,7 +61,7 @@ def _run(given: Namespace) -> int:
             except Stopped:
                 pass
     except (SettingRefused, ClientError) as error:
-        raise Failed(str(error)) from error
+        raise ToolFailed(str(error)) from error
     sending.end()
     return 0
 

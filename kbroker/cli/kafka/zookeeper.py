@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kbroker.cli.kafka.options import Given, valued
-from kbroker.cli.kafka.running import Failed, connected, properties_of
+from kbroker.cli.kafka.running import ToolFailed, connected, properties_of
 
 if TYPE_CHECKING:
     from kbroker.client.connections.cluster import Cluster
@@ -28,14 +28,14 @@ ZOOKEEPER_TLS = valued(
 
 
 def registered(given: Given) -> str:
-    """The brokers of ``--zookeeper``, as bootstrap servers. Raises Failed, ClientError."""
+    """The brokers of ``--zookeeper``, as bootstrap servers. Raises ToolFailed, ClientError."""
     from kbroker.client.zookeeper.registered_brokers import registered_brokers
 
     return ",".join(registered_brokers(given.one("zookeeper"), tls=tls_given(given)))
 
 
 def tls_given(given: Given) -> ZooKeeperTls | None:
-    """What the file of ``--zk-tls-config-file`` says, if there is one. Raises Failed."""
+    """What the file of ``--zk-tls-config-file`` says, if there is one. Raises ToolFailed."""
     if ZOOKEEPER_TLS.name not in given:
         return None
     path = given.one(ZOOKEEPER_TLS.name)
@@ -55,7 +55,7 @@ def tls_of(settings: Mapping[str, str], where: str) -> ZooKeeperTls | None:
     try:
         return ZooKeeperTls(settings)
     except SettingRefused as error:
-        raise Failed(f"{where}: {error}") from error
+        raise ToolFailed(f"{where}: {error}") from error
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from kbroker.cli.kafka.config_entities import scram_credentials
-from kbroker.cli.kafka.running import Failed
+from kbroker.cli.kafka.running import ToolFailed
 from kbroker.cli.kafka.zookeeper_writing import change, names_below, read, shown
 
 if TYPE_CHECKING:
@@ -33,16 +33,16 @@ Named = dict[str, str | None]  # by type: "" for the default, None for all
 
 
 def named(types: list[str], names: list[str]) -> Named:
-    """Users before their clients. Raises Failed."""
+    """Users before their clients. Raises ToolFailed."""
     if len(names) > len(types):
-        raise Failed("More entity names specified than entity types")
+        raise ToolFailed("More entity names specified than entity types")
     found: Named = dict.fromkeys(types)
     found.update(zip(types, names, strict=False))
     return {kind: found[kind] for kind in sorted(found, key=lambda kind: kind == "clients")}
 
 
 def alter(nodes: Znodes, wanted: Named, added: Mapping[str, str], deleted: Iterable[str]) -> None:
-    """Raises Failed, ZnodeError, UnreachableError."""
+    """Raises ToolFailed, ZnodeError, UnreachableError."""
     from kbroker.metastore import paths
 
     path, gone = _path(wanted), list(deleted)
@@ -51,7 +51,7 @@ def alter(nodes: Znodes, wanted: Named, added: Mapping[str, str], deleted: Itera
     def changed(before: bytes | None) -> bytes:
         configs = _decoded(path, before)
         if wrong := [name for name in gone if name not in configs]:
-            raise Failed(f"Invalid config(s): {','.join(wrong)}")
+            raise ToolFailed(f"Invalid config(s): {','.join(wrong)}")
         after = {**configs, **settings}
         return paths.encode_config({k: text for k, text in after.items() if k not in gone})
 
@@ -60,7 +60,7 @@ def alter(nodes: Znodes, wanted: Named, added: Mapping[str, str], deleted: Itera
 
 
 def describe(nodes: Znodes, wanted: Named) -> None:
-    """Print them. Raises Failed, ZnodeError, UnreachableError."""
+    """Print them. Raises ToolFailed, ZnodeError, UnreachableError."""
     is_all_users = wanted == {"users": None}
     for one in _existing(nodes, wanted):
         path = _path(one)
@@ -123,7 +123,7 @@ def _decoded(path: str, data: bytes | None) -> dict[str, str]:
     try:
         return paths.decode_config(data or b"")
     except (ValueError, KeyError) as error:
-        raise Failed(
+        raise ToolFailed(
             f"the configs in {path} cannot be read ({error!r}): correct the node"
         ) from None
 
@@ -132,7 +132,7 @@ def _decoded(path: str, data: bytes | None) -> dict[str, str]:
 
 
 def _checked(nodes: Znodes, wanted: Named, added: dict[str, str]) -> dict[str, str]:
-    """The settings as they are stored. Raises Failed."""
+    """The settings as they are stored. Raises ToolFailed."""
     from kbroker.errors import ConfigError
 
     [kind, *_] = wanted
@@ -143,7 +143,7 @@ def _checked(nodes: Znodes, wanted: Named, added: dict[str, str]) -> dict[str, s
         if kind == "brokers":
             return _of_broker(nodes, wanted[kind] or "", added)
     except ConfigError as error:
-        raise Failed(str(error)) from error
+        raise ToolFailed(str(error)) from error
     return _of_client(wanted, added)
 
 
@@ -153,7 +153,7 @@ def _check_topic(nodes: Znodes, name: str, added: dict[str, str]) -> None:
     from kbroker.metastore import paths
 
     if added and read(nodes, paths.topic(name)) is None:
-        raise Failed(f"Topic '{name}' does not exist.")
+        raise ToolFailed(f"Topic '{name}' does not exist.")
     validate_topic(added, load(None, {})[0])
 
 
@@ -166,16 +166,18 @@ def _of_client(wanted: Named, added: dict[str, str]) -> dict[str, str]:
     scram = {key: text for key, text in added.items() if is_user and key in MECHANISMS}
     quotas = IP_QUOTAS if "ips" in wanted else CLIENT_QUOTAS
     if wrong := [key for key in added if key not in scram and key not in quotas]:
-        raise Failed(f"requirement failed: Unknown Dynamic Configuration: Set({', '.join(wrong)}).")
+        raise ToolFailed(
+            f"requirement failed: Unknown Dynamic Configuration: Set({', '.join(wrong)})."
+        )
     stored = {}
     for key in added.keys() - scram.keys():
         quota = quotas[key]
         try:
             value = quota.parse(added[key])
         except ValueError as error:
-            raise Failed(str(error)) from None
+            raise ToolFailed(str(error)) from None
         if problem := quota.problem(value):
-            raise Failed(problem)
+            raise ToolFailed(problem)
         stored[key] = quota.text(value)
     if scram:
         from kbroker.security.sasl.scram import from_password, to_text
@@ -196,9 +198,9 @@ def _of_broker(nodes: Znodes, broker: str, added: dict[str, str]) -> dict[str, s
     if others := sorted(added.keys() - _THROTTLES):
         said = f"--bootstrap-server option must be specified to update broker configs {others}"
         if broker and read(nodes, paths.broker(int(broker))) is not None:
-            raise Failed(f"requirement failed: {said} when broker {broker} is running.")
+            raise ToolFailed(f"requirement failed: {said} when broker {broker} is running.")
         if not broker and names_below(nodes, paths.BROKER_IDS):
-            raise Failed(
+            raise ToolFailed(
                 f"requirement failed: {said} for default cluster if any broker is running."
             )
     config = load(None, encoding)[0]
@@ -207,7 +209,7 @@ def _of_broker(nodes: Znodes, broker: str, added: dict[str, str]) -> dict[str, s
     secrets = [key for key in added if is_password(key)]
     encoder = encoder_of(config)
     if secrets and encoder is None:
-        raise Failed(
+        raise ToolFailed(
             f"requirement failed: {SECRET} must be specified to update {', '.join(secrets)}. It is "
             "that of the brokers, and is not stored in ZooKeeper."
         )

@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from kbroker.cli.kafka.running import Failed, properties_of
+from kbroker.cli.kafka.running import ToolFailed, properties_of
 from kbroker.cli.kafka.scripts import Script
 from kbroker.cli.kafka.zookeeper import tls_of
 
@@ -34,7 +34,7 @@ def _run(words: list[str]) -> int:
 
     words, tls = _tls(words)
     if not words:
-        raise Failed(f"USAGE: {SCRIPT.usage}")
+        raise ToolFailed(f"USAGE: {SCRIPT.usage}")
     connect, command = words[0], words[1:]
     print(f"Connecting to {connect}", flush=True)
     with Znodes(connect, tls) as nodes:
@@ -48,7 +48,7 @@ def _tls(words: list[str]) -> tuple[list[str], ZooKeeperTls | None]:
         return words, None
     at = words.index(_TLS)
     if at + 1 == len(words):
-        raise Failed(f"Error: no filename provided with option {_TLS}")
+        raise ToolFailed(f"Error: no filename provided with option {_TLS}")
     path = words[at + 1]
     return words[:at] + words[at + 2 :], tls_of(properties_of(path), path)
 

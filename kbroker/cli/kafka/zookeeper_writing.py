@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from kbroker.cli.kafka.running import Failed
+from kbroker.cli.kafka.running import ToolFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,14 +23,14 @@ _ATTEMPTS, _PAUSE_S = 11, 0.1
 
 @contextmanager
 def opened(connect: str, tls: ZooKeeperTls | None) -> Iterator[Znodes]:
-    """A session with ZooKeeper. Raises Failed, ClientError."""
+    """A session with ZooKeeper. Raises ToolFailed, ClientError."""
     from kbroker.client.errors import SettingRefused
     from kbroker.client.zookeeper.znodes import Znodes
 
     try:
         nodes = Znodes(connect, tls)
     except SettingRefused as error:
-        raise Failed(str(error)) from error
+        raise ToolFailed(str(error)) from error
     with nodes:
         yield nodes
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kbroker.cli.local.dtypes import BLOCK_ROWS, Rows, Table, dtype_of
+from kbroker.cli.local.dtypes import BLOCK_ROWS, RegionTable, Rows, dtype_of
 from kbroker.cli.local.runs import Run
 from kbroker.ipc.named_memory import INDEX
 from kbroker.ipc.process_kinds import ProcessKind
@@ -34,16 +34,16 @@ class AttachedBroker:
         self.listeners = list(run.status["listeners"])
         self.network_count = sum(a.kind == ProcessKind.NETWORK for a in self.addresses)
         head = dtype_of("ProcessHead").itemsize
-        self._processes = Table(run, INDEX, dtype_of("ProcessRow"), head)
-        self._counters = Table(run, "counters", np.dtype((np.int64, (ROW_CELLS,))))
-        self._clients = Table(run, "clients", dtype_of("ClientRow"))
-        self._names = Table(run, "slot-names", dtype_of("SlotName"))
-        self._slots = Table(
+        self._processes = RegionTable(run, INDEX, dtype_of("ProcessRow"), head)
+        self._counters = RegionTable(run, "counters", np.dtype((np.int64, (ROW_CELLS,))))
+        self._clients = RegionTable(run, "clients", dtype_of("ClientRow"))
+        self._names = RegionTable(run, "slot-names", dtype_of("SlotName"))
+        self._slots = RegionTable(
             run, "partitions", dtype_of("Slot"), dtype_of("TableHeader").itemsize
         )  # fmt: skip
-        self._written = Table(run, "log-figures", dtype_of("Written"))
+        self._written = RegionTable(run, "log-figures", dtype_of("Written"))
         written_bytes = self.status["slots"] * dtype_of("Written").itemsize
-        self._read = Table(run, "log-figures", dtype_of("Read"), written_bytes)
+        self._read = RegionTable(run, "log-figures", dtype_of("Read"), written_bytes)
 
     @property
     def is_running(self) -> bool:

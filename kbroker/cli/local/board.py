@@ -26,13 +26,13 @@ from kbroker.ipc.health_facts import STATE_NAMES
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.metrics import catalog
 from kbroker.protocol.api import ApiKey, title
-from kbroker.workers.exporter.processes import Usage, usage_of
+from kbroker.workers.exporter.processes import ProcessUsage, usage_of
 
 IDLE = {ProcessKind.NETWORK: catalog.NETWORK_IDLE, ProcessKind.IO_WORKER: catalog.IO_IDLE}
 ClientKey = tuple[str, str, str]  # client id, software, listener
 
 
-class Topic(NamedTuple):
+class TopicTotals(NamedTuple):
     """Totals of the replicas here."""
 
     partitions: int
@@ -43,26 +43,26 @@ class Topic(NamedTuple):
     size: int
 
 
-class Look(NamedTuple):
+class BoardTotals(NamedTuple):
     """Totals at one time."""
 
     at_ns: int
     processes: Mapping[Address, Any]  # ``ProcessRow``
-    usages: Mapping[Address, Usage | None]
+    usages: Mapping[Address, ProcessUsage | None]
     idle_ns: Mapping[Address, int]
     requests: list[int]  # by API key
-    topics: Mapping[str, Topic]
+    topics: Mapping[str, TopicTotals]
     clients: Mapping[ClientKey, list[int]]  # connections, requests, bytes in, bytes out
 
 
-def look(broker: AttachedBroker) -> Look:
+def look(broker: AttachedBroker) -> BoardTotals:
     """What shared memory says now. Raises Failed."""
     processes, counters = broker.processes(), broker.counters()
     requests = counters[:, catalog.REQUESTS.index : catalog.REQUESTS.index + catalog.API_WIDTH]
-    usages: dict[Address, Usage | None] = dict.fromkeys(processes)
+    usages: dict[Address, ProcessUsage | None] = dict.fromkeys(processes)
     if broker.run.sees_processes:
         usages = {one: usage_of(int(row["pid"])) for one, row in processes.items()}
-    return Look(
+    return BoardTotals(
         time.monotonic_ns(),
         processes,
         usages,
@@ -77,7 +77,7 @@ def look(broker: AttachedBroker) -> Look:
     )
 
 
-def _topics(broker: AttachedBroker) -> dict[str, Topic]:
+def _topics(broker: AttachedBroker) -> dict[str, TopicTotals]:
     found: dict[bytes, list[int]] = {}
     for names, slots, is_good, written, reads in broker.replicas():
         incarnation = names["slot_incarnation"]
@@ -104,7 +104,7 @@ def _topics(broker: AttachedBroker) -> dict[str, Topic]:
         for topic, more in zip(topics.tolist(), sums.T.tolist(), strict=True):
             so_far = found.setdefault(topic, [0] * len(columns))
             found[topic] = [one + other for one, other in zip(so_far, more, strict=True)]
-    return {name.decode("utf-8", "replace"): Topic(*sums) for name, sums in found.items()}
+    return {name.decode("utf-8", "replace"): TopicTotals(*sums) for name, sums in found.items()}
 
 
 def _clients(broker: AttachedBroker) -> dict[ClientKey, list[int]]:
@@ -132,8 +132,8 @@ def _clients(broker: AttachedBroker) -> dict[ClientKey, list[int]]:
 
 
 def look_again(
-    broker: AttachedBroker, before: Look, seconds: float = 0.0
-) -> tuple[Look, dict[str, Any]]:
+    broker: AttachedBroker, before: BoardTotals, seconds: float = 0.0
+) -> tuple[BoardTotals, dict[str, Any]]:
     """Another look, not sooner than so long after this call, and the board of what was between.
 
     Groups are asked for first: an exporter that hangs takes its time, and what is shown must not be
@@ -146,7 +146,7 @@ def look_again(
     return now, {**board(broker, before, now), "groups": asked}
 
 
-def board(broker: AttachedBroker, before: Look, now: Look) -> dict[str, Any]:
+def board(broker: AttachedBroker, before: BoardTotals, now: BoardTotals) -> dict[str, Any]:
     """The document that ``top`` and ``status`` show; the busiest come first."""
     seconds = max((now.at_ns - before.at_ns) / 1e9, 1e-3)
 
@@ -236,7 +236,7 @@ def _health(broker: AttachedBroker) -> dict[str, Any]:
 
 
 def _process(
-    broker: AttachedBroker, address: Address, before: Look, now: Look, seconds: float
+    broker: AttachedBroker, address: Address, before: BoardTotals, now: BoardTotals, seconds: float
 ) -> dict[str, Any]:
     process = now.processes[address]
     is_supervisor = address.kind == ProcessKind.SUPERVISOR

@@ -8,7 +8,7 @@ import os
 import struct
 import time
 
-from kbroker.cli.arguments import Failed
+from kbroker.cli.arguments import CommandFailed
 from kbroker.cli.local.runs import Run
 from kbroker.health.broker import GONE_STATE, SUPERVISOR_NAME, BrokerFacts, ProcessFact
 from kbroker.ipc.health_facts import STATE_NAMES, process_fact
@@ -29,7 +29,7 @@ _ROW = struct.Struct(f"{FIELDS}q")
 
 
 def broker_facts(run: Run) -> BrokerFacts:
-    """Raises Failed if its memory cannot be read."""
+    """Raises CommandFailed if its memory cannot be read."""
     addresses = run.addresses
     data = run.read(INDEX, HEAD_CELLS * 8, len(addresses) * _ROW.size)
     rows = list(_ROW.iter_unpack(data))
@@ -38,7 +38,7 @@ def broker_facts(run: Run) -> BrokerFacts:
     as_root = run.user == "root" if run.user else os.geteuid() == 0
     try:
         table = LogDirTable(run.read("log-dirs", 0, region_size(len(paths))), len(paths))
-    except Failed:
+    except CommandFailed:
         directories = []  # of another build; or another user may not read it
     else:
         # In another container the paths mean something else.

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from kbroker.cli.arguments import Failed, Usage
+from kbroker.cli.arguments import CommandFailed, Usage
 from kbroker.cli.local.runs import Run, left_behind, of_process, running
 from kbroker.wording import shown
 
@@ -32,19 +32,19 @@ class _Found(NamedTuple):
 
 
 def chosen_broker(found: argparse.Namespace) -> AttachedBroker:
-    """The broker that the arguments of ``add_choice`` name. Raises Usage, Failed."""
+    """The broker that the arguments of ``add_choice`` name. Raises Usage, CommandFailed."""
     from kbroker.cli.local.attached import AttachedBroker
 
     return AttachedBroker(chosen_run(found))
 
 
 def chosen_run(found: argparse.Namespace) -> Run:
-    """That broker, which may be of another version. Raises Usage, Failed."""
+    """That broker, which may be of another version. Raises Usage, CommandFailed."""
     if found.pid is not None:
         return of_process(found.pid)
     brokers = [_found(run) for run in running()]
     if not brokers:
-        raise Failed("\n".join((NO_BROKER, *left_behind())))
+        raise CommandFailed("\n".join((NO_BROKER, *left_behind())))
     if found.address is None:
         if len(brokers) > 1:
             raise Usage(
@@ -53,7 +53,9 @@ def chosen_run(found: argparse.Namespace) -> Run:
         return brokers[0].run
     meant = [each for each in brokers if _listens(each, found.address)]
     if not meant:
-        raise Failed(f"no broker here has the address {_text(found.address)}: {_listed(brokers)}")
+        raise CommandFailed(
+            f"no broker here has the address {_text(found.address)}: {_listed(brokers)}"
+        )
     if len(meant) > 1:
         raise Usage(
             f"several brokers here have the address {_text(found.address)}; choose one with "

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from kbroker.cli.local.runs import Run
 from kbroker.ipc import layouts
-from kbroker.ipc.layouts import Field
+from kbroker.ipc.layouts import LayoutField
 
 Rows: TypeAlias = npt.NDArray[Any]
 
@@ -27,7 +27,7 @@ def dtype_of(name: str) -> np.dtype[Any]:
     return np.dtype([_entry(field) for field in layouts.BY_NAME[name].fields], align=True)
 
 
-def _entry(field: Field) -> tuple[Any, ...]:
+def _entry(field: LayoutField) -> tuple[Any, ...]:
     if field.type in layouts.BY_NAME:
         return field.name, dtype_of(field.type)
     if field.length > 1 and field.type == "uint8_t":
@@ -36,7 +36,7 @@ def _entry(field: Field) -> tuple[Any, ...]:
     return (field.name, plain) if field.length == 1 else (field.name, plain, (field.length,))
 
 
-class Table:
+class RegionTable:
     """Rows of a region that others write."""
 
     def __init__(self, run: Run, region: str, dtype: np.dtype[Any], start: int = 0) -> None:

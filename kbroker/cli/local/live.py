@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from kbroker.cli.local.attached import AttachedBroker
-from kbroker.cli.local.board import Look, look, look_again
+from kbroker.cli.local.board import BoardTotals, look, look_again
 from kbroker.cli.local.runs import Run
-from kbroker.cli.local.view import View, screen
+from kbroker.cli.local.view import BoardView, screen
 from kbroker.descriptors import readable
 
 _HOME, _REST, _LINE = "\x1b[H", "\x1b[J", "\x1b[K\r\n"
@@ -34,7 +34,7 @@ class Live:
         self._delay_s = delay_s
         self._rounds = rounds
         self._at = 0
-        self._view = View(others=len(runs) - 1)
+        self._view = BoardView(others=len(runs) - 1)
         self._board: dict[str, Any] | None = None
         self._is_left = False
         self._is_switched = False
@@ -58,7 +58,7 @@ class Live:
                 self._wait(self._delay_s)
         return False
 
-    def _round(self, broker: AttachedBroker, before: Look) -> Look:
+    def _round(self, broker: AttachedBroker, before: BoardTotals) -> BoardTotals:
         now, self._board = look_again(broker, before)
         self._draw()
         return now

@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import Any
 
 from kbroker import __version__
-from kbroker.cli.arguments import Failed
+from kbroker.cli.arguments import CommandFailed
 from kbroker.descriptors import readable
 from kbroker.ipc import layouts, named_memory
 from kbroker.ipc.named_memory import INDEX, is_held, named_runs, open_region
@@ -116,13 +116,15 @@ class Run:
         return [_address(title) for title in self.status["processes"]]
 
     def read(self, region: str, offset: int, size: int) -> bytes:
-        """Bytes of a region. Raises Failed if it does not have them."""
+        """Bytes of a region. Raises CommandFailed if it does not have them."""
         try:
             found = os.pread(self._regions[region], size, offset)
         except (OSError, KeyError) as error:
-            raise Failed(f"cannot read the shared memory of broker {self.pid}: {error}") from error
+            raise CommandFailed(
+                f"cannot read the shared memory of broker {self.pid}: {error}"
+            ) from error
         if len(found) != size:
-            raise Failed(
+            raise CommandFailed(
                 f"the shared memory of broker {self.pid} is damaged: its region {region} has no "
                 f"{size} bytes at {offset}"
             )
@@ -158,12 +160,12 @@ class Run:
         return found
 
     def check_version(self) -> None:
-        """Raises Failed if this command cannot read its tables."""
+        """Raises CommandFailed if this command cannot read its tables."""
         version = self.status["version"]
         head = _HEAD.unpack(os.pread(self._regions[INDEX], _HEAD.size, 0))
         if version != __version__ or (head[1], head[5]) != (layouts.LAYOUT, ROW_CELLS):
             built = "" if version != __version__ else ", but of another build"
-            raise Failed(
+            raise CommandFailed(
                 f"the broker is kbroker {version}, this is {__version__}{built}: use the command "
                 "of its version"
             )
@@ -237,7 +239,7 @@ def running() -> list[Run]:
 
 
 def of_process(pid: int) -> Run:
-    """The broker with that supervisor. Raises Failed."""
+    """The broker with that supervisor. Raises CommandFailed."""
     found = [run for run in running() if run.pid == pid]
     run = found[0] if len(found) == 1 else _of_process(pid)
     if run is not None:
@@ -247,8 +249,10 @@ def of_process(pid: int) -> Run:
     except PermissionError:
         pass
     except (OSError, OverflowError) as error:
-        raise Failed(f"process {pid}: {getattr(error, 'strerror', None) or error}") from error
-    raise Failed(f"process {pid} is no supervisor of a kbroker that this user may look at")
+        raise CommandFailed(
+            f"process {pid}: {getattr(error, 'strerror', None) or error}"
+        ) from error
+    raise CommandFailed(f"process {pid} is no supervisor of a kbroker that this user may look at")
 
 
 def _named(nonce: str) -> Run | None:

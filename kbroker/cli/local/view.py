@@ -35,7 +35,7 @@ _TEXTS = frozenset({"process", "state", "topic", "client_id", "software", "liste
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class BoardView:
     """section: the one that is shown, or ALL. column: by which it is sorted, None: as the board has
     it. is_typing: keys go to the filter. others: how many brokers there are besides. number: of
     this one among them.
@@ -49,14 +49,14 @@ class View:
     others: int = 0
     number: int = 1
 
-    def pressed(self, key: str) -> View:
+    def pressed(self, key: str) -> BoardView:
         """The view after a key; the same if the key means nothing here."""
         if self.is_typing:
             return self._typed(key)
         if key in SECTION_KEYS:
             return replace(self, section=SECTION_KEYS[key], column=None, is_inverted=False)
         if key in ("a", ESCAPE):
-            return View(others=self.others, number=self.number)
+            return BoardView(others=self.others, number=self.number)
         if key == "/":
             return replace(self, is_typing=True)
         if key == "i":
@@ -65,7 +65,7 @@ class View:
             return self._sorted_by(1 if key == ">" else -1)
         return self
 
-    def _typed(self, key: str) -> View:
+    def _typed(self, key: str) -> BoardView:
         if key in ENTER:
             return replace(self, is_typing=False)
         if key == ESCAPE:
@@ -76,7 +76,7 @@ class View:
             return replace(self, filter=self.filter + key)
         return self
 
-    def _sorted_by(self, step: int) -> View:
+    def _sorted_by(self, step: int) -> BoardView:
         """Of one section; from all of them, processes are the first."""
         section = self.section or "processes"
         count = len(COLUMNS[section])
@@ -106,7 +106,7 @@ def _texts(section: str) -> list[str]:
     return [key for key in COLUMNS[section] if key in _TEXTS]
 
 
-def screen(board: Mapping[str, Any], view: View, columns: int, lines: int) -> list[str]:
+def screen(board: Mapping[str, Any], view: BoardView, columns: int, lines: int) -> list[str]:
     """At most so many lines, each of at most so many characters."""
     which = f"[{view.number}/{view.others + 1}] " if view.others else ""
     head = [which + heading(board), *_health_lines(board)]
@@ -140,7 +140,7 @@ def _health_lines(board: Mapping[str, Any]) -> list[str]:
     return [*(shown(row, 1000) for row in rows or ["all is well"]), shown("  ".join(disks), 1000)]
 
 
-def _foot(view: View) -> str:
+def _foot(view: BoardView) -> str:
     if view.is_typing:
         return f"filter: {view.filter}_  (Enter: keep, Esc: none)"
     said = f"[{view.filter}] " if view.filter else ""
@@ -148,7 +148,7 @@ def _foot(view: View) -> str:
     return said + text
 
 
-def _sections(board: Mapping[str, Any], view: View, columns: int, lines: int) -> list[str]:
+def _sections(board: Mapping[str, Any], view: BoardView, columns: int, lines: int) -> list[str]:
     """All of them, a heading and some rows each. What some do not need, others get."""
     names = [name for name in SECTION_KEYS.values() if name in board]
     wanted = {name: 1 + max(1, len(view.rows(name, board[name] or ()))) for name in names}
@@ -166,7 +166,7 @@ def _sections(board: Mapping[str, Any], view: View, columns: int, lines: int) ->
 
 
 def _section(
-    board: Mapping[str, Any], view: View, name: str, columns: int, lines: int
+    board: Mapping[str, Any], view: BoardView, name: str, columns: int, lines: int
 ) -> list[str]:
     """A heading and rows. The heading says how many rows are not shown, and by what they are
     sorted.

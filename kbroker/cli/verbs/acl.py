@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kbroker.cli.arguments import Action, Failed, Usage, add_format, agreed, nearest, printed
+from kbroker.cli.arguments import Action, CommandFailed, Usage, add_format, agreed, nearest, printed
 from kbroker.cli.connecting import add_connection, connected
 
 if TYPE_CHECKING:
@@ -330,18 +330,18 @@ def _delete(found: argparse.Namespace) -> None:
             _ask({acl for each in filters for acl in admin.list_acls(cluster, each)})
         deleted = admin.delete_acls(cluster, filters)
     if not deleted:
-        raise Failed("no ACL matches; nothing was deleted")
+        raise CommandFailed("no ACL matches; nothing was deleted")
     _print_acls(found, deleted)
 
 
 def _ask(meant: set[Acl]) -> None:
-    """Raises Failed unless the user agrees."""
+    """Raises CommandFailed unless the user agrees."""
     from kbroker.client.admin.acls import acl_text
 
     if not meant:
-        raise Failed("no ACL matches; nothing was deleted")
+        raise CommandFailed("no ACL matches; nothing was deleted")
     if not agreed(map(acl_text, sorted(meant)), "Delete?"):
-        raise Failed("nothing was deleted")
+        raise CommandFailed("nothing was deleted")
 
 
 def _print_acls(found: argparse.Namespace, acls: Sequence[Acl]) -> None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kbroker.cli.arguments import Action, Failed, Usage, add_format, printed
+from kbroker.cli.arguments import Action, CommandFailed, Usage, add_format, printed
 from kbroker.cli.connecting import add_connection, client_settings, connected
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def _topic(cluster: Cluster, found: argparse.Namespace) -> Iterator[str]:
     finally:
         error = delete_topics(cluster, [name])[name]
         if error is not None:
-            raise Failed(f"cannot delete topic {name}: {error}")
+            raise CommandFailed(f"cannot delete topic {name}: {error}")
 
 
 # -- steps
@@ -198,7 +198,9 @@ def _write(producer: KafkaProducer, topic: str, found: argparse.Namespace) -> di
     producer.flush()
     took = time.perf_counter() - began
     if errors or producer.metrics()["record-error-total"]:
-        raise Failed(f"records were not written: {errors[0] if errors else producer.trouble()}")
+        raise CommandFailed(
+            f"records were not written: {errors[0] if errors else producer.trouble()}"
+        )
     return _row("write", found.records, took, found.size, times)
 
 
@@ -217,7 +219,7 @@ def _read(
             left -= count
             heard = now
         elif now - heard > found.timeout:
-            raise Failed(f"{left} of {found.records} records were not read")
+            raise CommandFailed(f"{left} of {found.records} records were not read")
     took = time.perf_counter() - began
     return _row("read", found.records - left, took, found.size, [])
 
@@ -238,9 +240,9 @@ def _round_trips(
         future = producer.send(topic, value)
         while not any(value in part.values for part in consumer.poll_columns(0.1, 1000)):
             if (error := future.exception(0) if future.done() else None) is not None:
-                raise Failed(f"a record was not written: {error}")
+                raise CommandFailed(f"a record was not written: {error}")
             if time.perf_counter() - sent_at > found.timeout:
-                raise Failed(f"record {number} was not read within {found.timeout:g} s")
+                raise CommandFailed(f"record {number} was not read within {found.timeout:g} s")
         times.append(time.perf_counter() - sent_at)
     took = time.perf_counter() - began
     return _row("round trip", found.round_trips, took, max(found.size, 16), times)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from kbroker.cli.arguments import Action, Failed
+from kbroker.cli.arguments import Action, CommandFailed
 from kbroker.cli.verbs.top import add_choice
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _bundle(found: argparse.Namespace) -> None:
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise Failed(f"cannot write {path}: {error.strerror}") from error
+        raise CommandFailed(f"cannot write {path}: {error.strerror}") from error
     missing = write_bundle(fd, name, broker, found.log)
     print(path)
     for line in missing:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbroker.cli.arguments import Action, Failed, Usage
+from kbroker.cli.arguments import Action, CommandFailed, Usage
 
 if TYPE_CHECKING:
     from kbroker.security.certificates import Authority
@@ -96,7 +96,7 @@ def _create(found: argparse.Namespace) -> None:
         wanted = _wanted(found, place)
         existing = [file.name for file in wanted if file.exists()]
         if existing and not found.renew:
-            raise Failed(
+            raise CommandFailed(
                 f"{place} already has {', '.join(existing)}; add --renew to replace "
                 f"{'it' if len(existing) == 1 else 'them'}, or choose another --dir"
             )
@@ -116,9 +116,9 @@ def _failures(place: Path) -> Iterator[None]:
     try:
         yield
     except CertificateError as error:
-        raise Failed(f"{place}: {error}") from error
+        raise CommandFailed(f"{place}: {error}") from error
     except OSError as error:
-        raise Failed(f"{error.filename or place}: {error.strerror or error}") from error
+        raise CommandFailed(f"{error.filename or place}: {error.strerror or error}") from error
 
 
 def _wanted(found: argparse.Namespace, place: Path) -> dict[Path, Callable[[Authority], None]]:
@@ -129,7 +129,7 @@ def _wanted(found: argparse.Namespace, place: Path) -> dict[Path, Callable[[Auth
     if names_all:
         clients = sorted(place.glob(CLIENT_FILE.format("*")))
         if not clients and not broker.exists():
-            raise Failed(f"{place} has no certificates to renew")
+            raise CommandFailed(f"{place} has no certificates to renew")
     wanted: dict[Path, Callable[[Authority], None]] = {}
     if found.host or (broker.exists() if names_all else not clients or not broker.exists()):
         wanted[broker] = lambda authority: _issue(authority, broker, found, BROKER)
@@ -147,11 +147,13 @@ def _authority(found: argparse.Namespace, place: Path) -> Authority:
     certificate, key = place / AUTHORITY_FILE, place / AUTHORITY_KEY_FILE
     if certificate.exists() != key.exists():
         missing = key if certificate.exists() else certificate
-        raise Failed(f"{missing} is missing; put it back, or choose another --dir")
+        raise CommandFailed(f"{missing} is missing; put it back, or choose another --dir")
     if certificate.exists():
         return certificates.load_authority(certificate.read_bytes(), key.read_bytes())
     if found.renew:
-        raise Failed(f"{place} has no authority ({AUTHORITY_FILE}); leave out --renew to create it")
+        raise CommandFailed(
+            f"{place} has no authority ({AUTHORITY_FILE}); leave out --renew to create it"
+        )
     authority = certificates.create_authority(
         f"kbroker authority {os.urandom(4).hex()}",
         key_type=found.key_type or certificates.EC,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kbroker.cli.arguments import table_text
-from kbroker.cli.operation_verbs import View, actions_of
+from kbroker.cli.operation_verbs import VerbView, actions_of
 from kbroker.console.api.rebalancing import OPERATIONS
 from kbroker.wording import counted, shown, size_text
 
@@ -110,5 +110,5 @@ def _move_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 ACTIONS = actions_of(
     OPERATIONS,
-    dict.fromkeys(("drain", "balance", "spread", "replication"), View(plan_text, _EPILOG)),
+    dict.fromkeys(("drain", "balance", "spread", "replication"), VerbView(plan_text, _EPILOG)),
 )

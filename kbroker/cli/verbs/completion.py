@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kbroker.cli.arguments import Action, Parser
+from kbroker.cli.arguments import Action, CommandParser
 
 if TYPE_CHECKING:
     from kbroker.client.connections.cluster import Cluster
@@ -107,7 +107,7 @@ def _possible(verbs: Mapping[str, str], before: Sequence[str], current: str) -> 
     return _words(action.parser(""), rest, current)
 
 
-def _words(parser: Parser, rest: Sequence[str], current: str) -> Iterable[str]:
+def _words(parser: CommandParser, rest: Sequence[str], current: str) -> Iterable[str]:
     """Options; values of an option with choices; names that the brokers know."""
     options = {text: each for each in parser._actions for text in each.option_strings}
     if current.startswith("-"):
@@ -142,7 +142,7 @@ def _position(options: Mapping[str, argparse.Action], rest: Sequence[str]) -> in
     return count
 
 
-def _live(parser: Parser, rest: Sequence[str], metavar: object) -> list[str]:
+def _live(parser: CommandParser, rest: Sequence[str], metavar: object) -> list[str]:
     """The names that brokers have; none, if they cannot be asked."""
     name = str(metavar).partition("[")[0]
     if name == "NAME" and rest:  # of a resource, after its kind
@@ -153,7 +153,7 @@ def _live(parser: Parser, rest: Sequence[str], metavar: object) -> list[str]:
         return profiles.names()
     if name not in _LIVE:
         return []
-    from kbroker.cli.arguments import Failed, Usage
+    from kbroker.cli.arguments import CommandFailed, Usage
     from kbroker.cli.connecting import connected
 
     given = _connection(rest)
@@ -161,7 +161,7 @@ def _live(parser: Parser, rest: Sequence[str], metavar: object) -> list[str]:
         found = _connection_parser().parse_all([*given, "--timeout", TIMEOUT_S])
         with connected(found) as cluster:
             return _LIVE[name](cluster)
-    except (Failed, Usage):
+    except (CommandFailed, Usage):
         return []
 
 
@@ -177,10 +177,10 @@ def _connection(rest: Sequence[str]) -> list[str]:
     return given
 
 
-def _connection_parser() -> Parser:
+def _connection_parser() -> CommandParser:
     from kbroker.cli.connecting import add_connection
 
-    parser = Parser(add_help=False, allow_abbrev=False)
+    parser = CommandParser(add_help=False, allow_abbrev=False)
     add_connection(parser)
     return parser
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from kbroker.cli.arguments import Action, Failed, Usage, add_format, printed
+from kbroker.cli.arguments import Action, CommandFailed, Usage, add_format, printed
 from kbroker.cli.config_arguments import check_name, pairs
 from kbroker.cli.connecting import add_connection, connected
 
@@ -69,7 +69,9 @@ def _get(found: argparse.Namespace) -> None:
         described = describe_configs(cluster, kind, [name], found.setting or None)
     settings = described.get(name)
     if not isinstance(settings, list):
-        raise Failed(str(settings or f"the brokers know nothing of {found.kind} {found.name}"))
+        raise CommandFailed(
+            str(settings or f"the brokers know nothing of {found.kind} {found.name}")
+        )
     rows: list[dict[str, Any]] = [
         {
             "name": row.name,
@@ -85,12 +87,12 @@ def _get(found: argparse.Namespace) -> None:
 
 
 def _check_broker(cluster: Cluster, kind: str, name: str) -> None:
-    """Raises Failed at once for a broker that is not there: a request to it would be retried."""
+    """Raises CommandFailed at once for a broker that is not there: a request would be retried."""
     if kind != "broker" or not name:
         return
     nodes = cluster.nodes()
     if int(name) not in nodes:
-        raise Failed(f"no broker {name}: there are {', '.join(map(str, nodes))}")
+        raise CommandFailed(f"no broker {name}: there are {', '.join(map(str, nodes))}")
 
 
 # -- set and unset

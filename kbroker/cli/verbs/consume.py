@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from kbroker.cli.arguments import FORMATS, Action, Failed, Usage, yaml_text
+from kbroker.cli.arguments import FORMATS, Action, CommandFailed, Usage, yaml_text
 from kbroker.cli.connecting import add_connection, client_settings, connected
 from kbroker.cli.consuming import BEGINNING, END, Limits, check_group, is_pattern, partitions
 from kbroker.cli.records_text import (
@@ -258,8 +258,8 @@ def _print(
 
 
 def _positions(cluster: Cluster, found: argparse.Namespace) -> dict[TopicPartition, int]:
-    """Where to begin in each partition. Raises Failed for a topic or partition that is not there,
-    and for an offset that no partition has.
+    """Where to begin in each partition. Raises CommandFailed for a topic or partition that is not
+    there, and for an offset that no partition has.
     """
     from kbroker.client.admin.groups import offsets_at
     from kbroker.client.batches.offsets import EARLIEST, LATEST
@@ -286,7 +286,7 @@ def _at_offset(
     """Partitions that do not have the offset begin at their start or end."""
     if not any(starts[key] <= offset <= ends[key] for key in starts):
         held = "; ".join(f"{t}-{n} has [{starts[t, n]}, {ends[t, n]})" for t, n in starts)
-        raise Failed(f"no partition has offset {offset}: {held}")
+        raise CommandFailed(f"no partition has offset {offset}: {held}")
     return {key: min(max(offset, starts[key]), ends[key]) for key in starts}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from kbroker.cli.arguments import Action, Failed, add_format, printed_document
+from kbroker.cli.arguments import Action, CommandFailed, add_format, printed_document
 from kbroker.cli.cluster_text import since_text
 from kbroker.cli.connecting import add_connection, connected
 from kbroker.wording import counted, shown
@@ -68,7 +68,7 @@ def _doctor(found: argparse.Namespace) -> None:
         rows = [each.document for each in findings]
         printed_document(found.output, {"findings": rows, "unknown": unknown})
     if findings:
-        raise Failed(f"{counted(len(findings), 'finding')}")
+        raise CommandFailed(f"{counted(len(findings), 'finding')}")
 
 
 def _examine(cluster: Cluster, watch_s: float) -> tuple[list[Finding], list[str]]:

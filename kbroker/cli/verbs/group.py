@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.cli.arguments import (
     Action,
-    Failed,
+    CommandFailed,
     Usage,
     add_format,
     agreed,
@@ -125,7 +125,7 @@ def _describe(found: argparse.Namespace) -> None:
 
 
 def _existing(cluster: Cluster, name: str) -> GroupState:
-    """Raises Failed with the nearest name of a group that exists."""
+    """Raises CommandFailed with the nearest name of a group that exists."""
     from kbroker.client.admin.groups import describe_group, list_groups
     from kbroker.client.errors import RejectedError
     from kbroker.errors import ErrorCode
@@ -137,7 +137,7 @@ def _existing(cluster: Cluster, name: str) -> GroupState:
             raise
         meant = nearest(name, [row.group for row in list_groups(cluster)])
         instead = f"; did you mean {meant}?" if meant else ""
-        raise Failed(f"group {name} does not exist{instead}") from error
+        raise CommandFailed(f"group {name} does not exist{instead}") from error
 
 
 def _document(state: GroupState, rows: Iterable[Progress]) -> dict[str, Any]:
@@ -218,13 +218,13 @@ def _delete(found: argparse.Namespace) -> None:
         if not found.force and not agreed(
             [f"group {name} with its offsets" for name in names], "Delete?"
         ):
-            raise Failed("nothing was deleted")
+            raise CommandFailed("nothing was deleted")
         results = delete_groups(cluster, names)
     for name, error in results.items():
         if error is None:
             print(f"deleted group {name}")
     if texts := [str(error) for error in results.values() if error is not None]:
-        raise Failed("; ".join(texts))
+        raise CommandFailed("; ".join(texts))
 
 
 # -- reset
@@ -312,7 +312,7 @@ def _reset(found: argparse.Namespace) -> None:
             if found.all_topics or (row.topic, row.partition) in partitions
         ]
         if not rows:
-            raise Failed(f"group {found.group} has no offsets")
+            raise CommandFailed(f"group {found.group} has no offsets")
         wanted = _wanted(cluster, found, rows)
         if found.execute:
             _refuse_members(cluster, found.group)
@@ -338,16 +338,16 @@ def _reset(found: argparse.Namespace) -> None:
 def _chosen(
     cluster: Cluster, given: Iterable[tuple[str, list[int] | None]]
 ) -> dict[TopicPartition, None]:
-    """Raises Failed for a topic or partition that does not exist."""
+    """Raises CommandFailed for a topic or partition that does not exist."""
     names = {name for name, _ in given}
     known = cluster.topics(names) if names else {}
     keys: dict[TopicPartition, None] = {}
     for name, numbers in given:
         if name not in known:
-            raise Failed(f"topic {name} does not exist")
+            raise CommandFailed(f"topic {name} does not exist")
         for number in known[name].partitions if numbers is None else numbers:
             if number not in known[name].partitions:
-                raise Failed(f"topic {name} has no partition {number}")
+                raise CommandFailed(f"topic {name} has no partition {number}")
             keys[name, number] = None
     return keys
 
@@ -383,7 +383,7 @@ def _wanted(
 
 
 def _refuse_members(cluster: Cluster, group: str) -> None:
-    """Raises Failed if the group has members; a group that does not exist yet has none."""
+    """Raises CommandFailed if the group has members; a group that does not exist yet has none."""
     from kbroker.client.admin.groups import describe_group
     from kbroker.client.errors import RejectedError
     from kbroker.errors import ErrorCode
@@ -396,7 +396,7 @@ def _refuse_members(cluster: Cluster, group: str) -> None:
         return
     if count:
         noun = "member" if count == 1 else "members"
-        raise Failed(f"group {group} has {count} {noun}: stop them, then reset its offsets")
+        raise CommandFailed(f"group {group} has {count} {noun}: stop them, then reset its offsets")
 
 
 # -- delete-offsets
@@ -411,10 +411,10 @@ examples:
 
 
 def _delete_offsets() -> Action:
-    from kbroker.cli.operation_verbs import View, actions_of
+    from kbroker.cli.operation_verbs import VerbView, actions_of
     from kbroker.console.api.group_offsets import OPERATIONS
 
-    views = {"delete-offsets": View(epilog=_DELETE_OFFSETS_EPILOG)}
+    views = {"delete-offsets": VerbView(epilog=_DELETE_OFFSETS_EPILOG)}
     return actions_of(OPERATIONS, views)["delete-offsets"]
 
 

@@ -8,7 +8,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from kbroker.cli.arguments import Action, Failed, Usage, add_format, printed, printed_document
+from kbroker.cli.arguments import (
+    Action,
+    CommandFailed,
+    Usage,
+    add_format,
+    printed,
+    printed_document,
+)
 from kbroker.cli.connecting import add_connection, connected, seconds
 
 if TYPE_CHECKING:
@@ -80,7 +87,7 @@ def _health(found: argparse.Namespace) -> None:
         printed_document(found.output, rows)
     if not healthy:
         failing = [str(row["check"]) for row in rows if not row["healthy"]]
-        raise Failed(f"not healthy: {', '.join(failing)}")
+        raise CommandFailed(f"not healthy: {', '.join(failing)}")
 
 
 # -- one broker
@@ -110,7 +117,7 @@ def _local_facts(address: tuple[str, int]) -> BrokerFacts | None:
     from kbroker.cli.local.broker_facts import broker_facts
     from kbroker.cli.local.choice import chosen_run, parsed_address
 
-    with suppress(Failed, Usage, argparse.ArgumentTypeError, OSError, ValueError):
+    with suppress(CommandFailed, Usage, argparse.ArgumentTypeError, OSError, ValueError):
         host, port = address
         meant = parsed_address(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         run = chosen_run(argparse.Namespace(pid=None, address=meant))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kbroker.cli.arguments import table_text
-from kbroker.cli.operation_verbs import View, actions_of
+from kbroker.cli.operation_verbs import VerbView, actions_of
 from kbroker.console.api.log_dirs import OPERATIONS
 from kbroker.wording import size_text
 
@@ -33,4 +33,4 @@ def _row(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, "bytes": size, "free": free, "state": row["error"] or "online"}
 
 
-ACTIONS = actions_of(OPERATIONS, {"list": View(_listed)})
+ACTIONS = actions_of(OPERATIONS, {"list": VerbView(_listed)})

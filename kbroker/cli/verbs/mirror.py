@@ -8,7 +8,7 @@ import signal
 import sys
 from typing import Any
 
-from kbroker.cli.arguments import Action, Exit, Failed, Usage
+from kbroker.cli.arguments import Action, CommandFailed, Exit, Usage
 from kbroker.cli.connecting import add_connection, client_settings
 
 _GROUP = "kbroker-mirror"
@@ -86,7 +86,7 @@ def _mirror(found: argparse.Namespace) -> None:
     except SettingRefused as error:
         raise Usage(str(error)) from error
     except ClientError as error:
-        raise Failed(str(error)) from error
+        raise CommandFailed(str(error)) from error
 
     def on_signal(number: int, frame: Any) -> None:
         mirror.stop()

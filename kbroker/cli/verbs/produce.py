@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from kbroker.cli.arguments import Action, Failed, Usage
+from kbroker.cli.arguments import Action, CommandFailed, Usage
 from kbroker.cli.connecting import add_connection, client_settings, connected
 from kbroker.cli.records_text import BadLine, record_of_format, record_of_json, unescaped
 from kbroker.cli.times import time_ms
@@ -102,7 +102,7 @@ def _produce(found: argparse.Namespace) -> None:
         # Before a line is read: that nobody can be reached, or may write, is said at once.
         topic = cluster.topic_to_write(found.topic)
         if found.partition is not None and found.partition not in topic.partitions:
-            raise Failed(f"topic {found.topic} has no partition {found.partition}")
+            raise CommandFailed(f"topic {found.topic} has no partition {found.partition}")
         from kbroker.client import KafkaProducer
 
         producer = KafkaProducer(settings)
@@ -142,8 +142,8 @@ def _send_all(
     make: Callable[[bytes], dict[str, Any]],
     pieces: Iterator[bytes],
 ) -> int:
-    """Send every line and wait for the results; returns how many. Raises Failed for the first that
-    was not written, and ends there.
+    """Send every line and wait for the results; returns how many. Raises CommandFailed for the
+    first that was not written, and ends there.
     """
     waiting: deque[tuple[int, Any]] = deque()
     number = 0
@@ -152,7 +152,7 @@ def _send_all(
             fields = make(line)
         except BadLine as error:
             _settle(waiting, 0)
-            raise Failed(f"line {number}: {error}") from None
+            raise CommandFailed(f"line {number}: {error}") from None
         waiting.append((number, producer.send(topic, **fields)))
         while waiting and waiting[0][1].done():
             _settle(waiting, len(waiting) - 1)
@@ -168,7 +168,7 @@ def _settle(waiting: deque[tuple[int, Any]], left: int) -> None:
     while len(waiting) > left:
         number, future = waiting.popleft()
         if (error := future.exception()) is not None:
-            raise Failed(f"line {number}: {error}")
+            raise CommandFailed(f"line {number}: {error}")
 
 
 def _lines() -> Iterator[bytes]:
@@ -177,7 +177,7 @@ def _lines() -> Iterator[bytes]:
     while line := source.readline(LINE_BYTES_MAX + 1):
         number += 1
         if len(line) > LINE_BYTES_MAX:
-            raise Failed(f"line {number} has more than {LINE_BYTES_MAX} bytes")
+            raise CommandFailed(f"line {number} has more than {LINE_BYTES_MAX} bytes")
         yield line.removesuffix(b"\n").removesuffix(b"\r")
 
 
@@ -197,7 +197,7 @@ def _divided(delimiter: bytes) -> Iterator[bytes]:
             *whole, left = left.split(delimiter)
             yield from whole
         if len(left) > LINE_BYTES_MAX:
-            raise Failed(f"a record has more than {LINE_BYTES_MAX} bytes")
+            raise CommandFailed(f"a record has more than {LINE_BYTES_MAX} bytes")
     if left:
         yield left
 

@@ -7,7 +7,7 @@ import argparse
 from kbroker.cli import profiles
 from kbroker.cli.arguments import (
     Action,
-    Failed,
+    CommandFailed,
     Usage,
     add_format,
     printed,
@@ -44,7 +44,7 @@ def _describe_create(parser: argparse.ArgumentParser) -> None:
 def _create(found: argparse.Namespace) -> None:
     path = profiles.path_of(found.profile)
     if found.profile in profiles.names():
-        raise Failed(f"profile {found.profile} exists: kbroker profile set changes it")
+        raise CommandFailed(f"profile {found.profile} exists: kbroker profile set changes it")
     settings = (
         read_settings(found.from_file, f"--from-file {found.from_file}")
         if (found.from_file)
@@ -90,7 +90,7 @@ def _set(found: argparse.Namespace) -> None:
     settings = profiles.read(found.profile)
     for name in found.unset:
         if name not in settings:
-            raise Failed(f"profile {found.profile} has no {name}")
+            raise CommandFailed(f"profile {found.profile} has no {name}")
         del settings[name]
     profiles.write(found.profile, settings | changes)
     print(f"changed profile {found.profile}: {', '.join(sorted([*changes, *found.unset]))}")

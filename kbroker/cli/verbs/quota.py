@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kbroker.cli.arguments import table_text
-from kbroker.cli.operation_verbs import View, actions_of
+from kbroker.cli.operation_verbs import VerbView, actions_of
 from kbroker.console.api.quotas import OPERATIONS
 
 _COLUMNS = {"entity": "OF", "quota": "QUOTA", "value": "VALUE"}
@@ -51,4 +51,4 @@ def _changed(document: Mapping[str, Any]) -> str:
     return f"{word} {', '.join(changes)}"
 
 
-ACTIONS = actions_of(OPERATIONS, {"list": View(_listed), "set": View(_changed, _EPILOG)})
+ACTIONS = actions_of(OPERATIONS, {"list": VerbView(_listed), "set": VerbView(_changed, _EPILOG)})

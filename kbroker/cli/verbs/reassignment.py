@@ -10,7 +10,7 @@ from typing import Any
 
 from kbroker.cli.arguments import Action, table_text
 from kbroker.cli.connecting import add_connection, connected
-from kbroker.cli.operation_verbs import View, actions_of
+from kbroker.cli.operation_verbs import VerbView, actions_of
 from kbroker.console.api.reassignments import FINISH, LIST, OPERATIONS
 from kbroker.console.operation import LONG_MAX, asked_by_command
 from kbroker.wording import counted, size_text
@@ -121,10 +121,10 @@ def _progress(document: Mapping[str, Any]) -> str:
 ACTIONS = actions_of(
     OPERATIONS,
     {
-        "list": View(_listed),
-        "begin": View(_begun, _EPILOG),
-        "cancel": View(_cancelled, _EPILOG),
-        "finish": View(_finished),
+        "list": VerbView(_listed),
+        "begin": VerbView(_begun, _EPILOG),
+        "cancel": VerbView(_cancelled, _EPILOG),
+        "finish": VerbView(_finished),
     },
 )
 ACTIONS["wait"] = Action(

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import kbroker
-from kbroker.cli.arguments import Action, Failed, Usage, nearest
+from kbroker.cli.arguments import Action, CommandFailed, Usage, nearest
 
 # File -> what it is.
 SAMPLES = {
@@ -48,12 +48,12 @@ def place() -> Path:
 
 
 def read(name: str) -> bytes:
-    """The contents of a sample. Raises Failed."""
+    """The contents of a sample. Raises CommandFailed."""
     path = place() / name
     try:
         return path.read_bytes()
     except OSError as error:
-        raise Failed(f"cannot read {path}: {error.strerror}") from error
+        raise CommandFailed(f"cannot read {path}: {error.strerror}") from error
 
 
 def _sample(found: argparse.Namespace) -> None:
@@ -76,11 +76,13 @@ def _sample(found: argparse.Namespace) -> None:
 
 
 def copy(names: Iterable[str], directory: Path) -> list[Path]:
-    """Copy samples; returns the files. Raises Failed, before anything is written, if one exists."""
+    """Copy samples; returns the files. Raises CommandFailed before anything is written
+    if one exists.
+    """
     paths = {directory / name: read(name) for name in names}
     for path in paths:
         if path.exists():
-            raise Failed(f"{path} exists already")
+            raise CommandFailed(f"{path} exists already")
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for path, contents in paths.items():
@@ -89,7 +91,7 @@ def copy(names: Iterable[str], directory: Path) -> list[Path]:
             if path.name in _PROGRAMS:
                 os.chmod(path, 0o755)
     except OSError as error:
-        raise Failed(f"cannot write to {directory}: {error.strerror}") from error
+        raise CommandFailed(f"cannot write to {directory}: {error.strerror}") from error
     return list(paths)
 
 

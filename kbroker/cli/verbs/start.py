@@ -9,7 +9,7 @@ import os
 import sys
 
 from kbroker.cli import environment
-from kbroker.cli.arguments import Action, Exit, Failed, Usage
+from kbroker.cli.arguments import Action, CommandFailed, Exit, Usage
 
 LISTENER = "PLAINTEXT://localhost:9092"
 _EPILOG = """\
@@ -54,7 +54,7 @@ def data_directory(given: str | None = None) -> str:
 
 
 def arguments(found: argparse.Namespace) -> list[str]:
-    """Those of ``kbroker-supervisor``. Creates the data directory. Raises Failed, Usage."""
+    """Those of ``kbroker-supervisor``. Creates the data directory. Raises CommandFailed, Usage."""
     if found.environment:
         return _of_environment(found)
     words = []
@@ -65,7 +65,7 @@ def arguments(found: argparse.Namespace) -> list[str]:
         try:
             os.makedirs(place, mode=0o700, exist_ok=True)
         except OSError as error:
-            raise Failed(f"cannot create {place}: {error.strerror}") from error
+            raise CommandFailed(f"cannot create {place}: {error.strerror}") from error
         words += ["--override", f"log.dirs={place}"]
     if not found.config:
         words += ["--override", f"listeners={LISTENER}"]

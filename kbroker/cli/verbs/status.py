@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from kbroker.cli.arguments import Action, Failed, add_format, printed_document, table_text
+from kbroker.cli.arguments import Action, CommandFailed, add_format, printed_document, table_text
 from kbroker.cli.cluster_text import missing_lines, unreachable_lines
 from kbroker.cli.connecting import add_connection, connected
 from kbroker.cli.verbs.top import add_choice, one_board
@@ -88,7 +88,7 @@ def _status(found: argparse.Namespace) -> None:
     if state.offline:
         said.append(f"{len(state.offline):,} partitions have no leader")
     if said:
-        raise Failed("\n".join([*said, "kbroker doctor says what to do"]))
+        raise CommandFailed("\n".join([*said, "kbroker doctor says what to do"]))
 
 
 def _show_local(found: argparse.Namespace) -> None:
@@ -101,7 +101,7 @@ def _show_local(found: argparse.Namespace) -> None:
     else:
         printed_document(found.output, document)
     if bad:
-        raise Failed("; ".join(f"{row['subject']}: {row['what']}" for row in bad))
+        raise CommandFailed("; ".join(f"{row['subject']}: {row['what']}" for row in bad))
 
 
 def _text(document: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ import argparse
 import os
 import signal
 
-from kbroker.cli.arguments import Action, Failed
+from kbroker.cli.arguments import Action, CommandFailed
 from kbroker.cli.verbs.top import add_choice
 from kbroker.descriptors import readable
 
@@ -48,18 +48,20 @@ def _stop(found: argparse.Namespace) -> None:
         # The number may become another process's, the descriptor does not.
         process = os.pidfd_open(pid)
     except OSError as error:
-        raise Failed(f"process {pid}: {error.strerror}") from error
+        raise CommandFailed(f"process {pid}: {error.strerror}") from error
     try:
         if not run.is_of_process():
-            raise Failed(f"the broker {pid} is another user's, runs in another container, or ended")
+            raise CommandFailed(
+                f"the broker {pid} is another user's, runs in another container, or ended"
+            )
         signal.pidfd_send_signal(process, signal.SIGTERM)
         if not readable([process], found.wait):
-            raise Failed(
+            raise CommandFailed(
                 f"the broker {pid} has not ended within {found.wait:g} s; its log says what it "
                 "waits for"
             )
     except OSError as error:
-        raise Failed(f"process {pid}: {error.strerror}") from error
+        raise CommandFailed(f"process {pid}: {error.strerror}") from error
     finally:
         os.close(process)
     print(f"the broker {pid} has ended")

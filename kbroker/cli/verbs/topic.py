@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.cli.arguments import (
     Action,
-    Failed,
+    CommandFailed,
     Usage,
     add_format,
     agreed,
@@ -179,7 +179,7 @@ def _size(partitions: int, replication_factor: int) -> str:
 
 def _raise_all(errors: Iterable[object]) -> None:
     if texts := [str(error) for error in errors if error is not None]:
-        raise Failed("; ".join(texts))
+        raise CommandFailed("; ".join(texts))
 
 
 # -- describe
@@ -207,7 +207,7 @@ def _describe(found: argparse.Namespace) -> None:
 
 
 def _existing(cluster: Cluster, names: Iterable[str]) -> list[TopicState]:
-    """Raises Failed with the nearest name of a topic that exists."""
+    """Raises CommandFailed with the nearest name of a topic that exists."""
     from kbroker.client.admin.topics import describe_topics, list_topics
     from kbroker.client.errors import RejectedError
     from kbroker.errors import ErrorCode
@@ -222,7 +222,7 @@ def _existing(cluster: Cluster, names: Iterable[str]) -> list[TopicState]:
         missing = next((name for name in wanted if name not in known), wanted[0])
         meant = nearest(missing, known)
         instead = f"; did you mean {meant}?" if meant else ""
-        raise Failed(f"topic {missing} does not exist{instead}") from error
+        raise CommandFailed(f"topic {missing} does not exist{instead}") from error
 
 
 def _own_configs(cluster: Cluster, names: list[str]) -> dict[str, dict[str, str | None] | None]:
@@ -360,7 +360,7 @@ def _delete(found: argparse.Namespace) -> None:
         if not found.force and not agreed(
             [f"topic {name} with all its records" for name in names], "Delete?"
         ):
-            raise Failed("nothing was deleted")
+            raise CommandFailed("nothing was deleted")
         results = delete_topics(cluster, names)
     for name, error in results.items():
         if error is None:
@@ -387,10 +387,10 @@ examples:
 
 
 def _trim() -> Action:
-    from kbroker.cli.operation_verbs import View, actions_of
+    from kbroker.cli.operation_verbs import VerbView, actions_of
     from kbroker.console.api.records import OPERATIONS
 
-    return actions_of(OPERATIONS, {"trim": View(epilog=_TRIM_EPILOG)})["trim"]
+    return actions_of(OPERATIONS, {"trim": VerbView(epilog=_TRIM_EPILOG)})["trim"]
 
 
 ACTIONS = {

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kbroker.cli.arguments import table_text
-from kbroker.cli.operation_verbs import View, actions_of
+from kbroker.cli.operation_verbs import VerbView, actions_of
 from kbroker.cli.times import time_text
 from kbroker.console.api.transactions import OPERATIONS
 from kbroker.wording import shown
@@ -66,13 +66,13 @@ def _hanging(document: Mapping[str, Any]) -> str:
 ACTIONS = actions_of(
     OPERATIONS,
     {
-        "list": View(_listed),
-        "describe": View(_described),
-        "abort": View(
+        "list": VerbView(_listed),
+        "describe": VerbView(_described),
+        "abort": VerbView(
             lambda row: f"aborted the open transaction of {shown(row['terminated'])}", _EPILOG
         ),
-        "hanging": View(_hanging, _EPILOG),
-        "abort-hanging": View(
+        "hanging": VerbView(_hanging, _EPILOG),
+        "abort-hanging": VerbView(
             lambda row: (
                 f"aborted the transaction of {shown(row['topic'])}-{row['partition']} "
                 f"from offset {row['offset']} on"

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from kbroker.cli.arguments import Action, Failed, Usage, add_format, printed
+from kbroker.cli.arguments import Action, CommandFailed, Usage, add_format, printed
 from kbroker.cli.connecting import add_connection, connected
 
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -137,7 +137,7 @@ def _delete(found: argparse.Namespace) -> None:
             credentials = [each for each in credentials if each.mechanism in found.mechanism]
         without = [user for user in users if user not in {each.user for each in credentials}]
         if without:
-            raise Failed(f"user {without[0]} has no such credential; nothing was deleted")
+            raise CommandFailed(f"user {without[0]} has no such credential; nothing was deleted")
         admin.delete_credentials(cluster, credentials)
     for each in credentials:
         print(f"user {each.user} cannot log in by {each.mechanism} anymore")

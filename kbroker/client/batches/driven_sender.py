@@ -51,7 +51,7 @@ class DrivenSettings(dict[str, Any]):
 
 
 class InPlace:
-    """See ``sender.Beside``: calls are made at once."""
+    """See ``sender.BlockingCalls``: calls are made at once."""
 
     def run(
         self,

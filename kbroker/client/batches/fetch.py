@@ -22,7 +22,7 @@ from kbroker.client.errors import (
 )
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.fetch import FetchRequest
-from kbroker.wire.stream import Pending
+from kbroker.wire.stream import RequestInFlight
 
 # BOUND: the size that a fetch may grow to for one batch of a broker that truncates even the first
 # one.
@@ -104,7 +104,7 @@ class RangeFetch:
         self._connection: Connection | None = None
         self._leader: int | None = None
         self._epoch = -1
-        self._pending: Pending | None = None
+        self._pending: RequestInFlight | None = None
         self._buffers = [bytearray(), bytearray()]
         self._empty = 0
         self._empty_since = 0.0

@@ -36,7 +36,7 @@ from kbroker.client.errors import (
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
 from kbroker.record.compression import CODEC_NAMES, ZSTD
-from kbroker.wire.stream import Malformed, Pending, body_of
+from kbroker.wire.stream import Malformed, RequestInFlight, body_of
 
 logger = logging.getLogger("kbroker.client.producer.sender")  # programs set its level
 
@@ -67,7 +67,7 @@ class SenderSettings(Protocol):
     def __getitem__(self, name: str, /) -> Any: ...
 
 
-class Beside(Protocol):
+class BlockingCalls(Protocol):
     """Calls that may wait for a broker: ``then`` has their result or exception, in the sender's
     thread, now or later.
     """
@@ -87,7 +87,7 @@ class BatchSender:
     (KIP-890); may change until the first connection.
     """
 
-    beside: Beside
+    beside: BlockingCalls
     # Whether a batch that its broker finds too large is sent as smaller ones.
     splits = True
 
@@ -391,7 +391,7 @@ class BatchSender:
 
     def _on_answered(self, node: int, version: int, frame: bytes, batches: list[SentBatch]) -> None:
         try:
-            request = Pending(ApiKey.PRODUCE, version, 0)  # its number has been compared
+            request = RequestInFlight(ApiKey.PRODUCE, version, 0)  # its number has been compared
             response = request.decoded(body_of(frame, request))
         except Malformed as error:
             self._loop.disconnect(node, f"not a Kafka response: {error}")

@@ -38,7 +38,7 @@ from kbroker.wire.stream import (
     FRAME_BYTES_MAX,
     Malformed,
     Part,
-    Pending,
+    RequestInFlight,
     Stream,
 )
 
@@ -234,7 +234,7 @@ class Connection:
         *,
         at_most: int | None = None,
         expects_response: bool = True,
-    ) -> Pending:
+    ) -> RequestInFlight:
         """Send a request, in version ``at_most`` at most. expects_response: False for acks=0."""
         api_key = type(request).API_KEY
         assert api_key is not None
@@ -247,7 +247,9 @@ class Connection:
             api_key, version, parts, deadline, expects_response=expects_response
         )
 
-    def receive(self, pending: Pending, deadline: float, *, into: bytearray | None = None) -> Any:
+    def receive(
+        self, pending: RequestInFlight, deadline: float, *, into: bytearray | None = None
+    ) -> Any:
         """The response to the oldest request in flight, which must be ``pending``.
 
         into: grown as needed, then holds the frame; the response's records are views into it.
@@ -262,7 +264,7 @@ class Connection:
         deadline: float,
         *,
         expects_response: bool = True,
-    ) -> Pending:
+    ) -> RequestInFlight:
         stream = self.stream
         pending, parts = stream.request(api_key, version, body, expects_response=expects_response)
         try:
@@ -273,7 +275,7 @@ class Connection:
         return pending
 
     def _receive_body(
-        self, pending: Pending, deadline: float, into: bytearray | None
+        self, pending: RequestInFlight, deadline: float, into: bytearray | None
     ) -> memoryview:
         what = f"the response to {pending.api.name}"
         self.stream.buffers = bytearray if into is None else lambda: into
@@ -289,7 +291,7 @@ class Connection:
 
     # -- trouble
 
-    def _decoded(self, pending: Pending, body: memoryview) -> Any:
+    def _decoded(self, pending: RequestInFlight, body: memoryview) -> Any:
         try:
             return pending.decoded(body)
         except Malformed as error:

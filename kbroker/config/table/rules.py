@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from kbroker.config.key import Check, Computed
+from kbroker.config.key import Computed, ValueRule
 
 _VERSION = re.compile(r"\d{1,2}\.\d{1,2}(\.\d{1,2})?(\.\d{1,2})?(-IV\d{1,2})?", re.ASCII)
 _PROCESSES_MAX = 8  # BOUND: beyond this, the acceptor and the memory per process outweigh the gain
@@ -71,20 +71,20 @@ SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 IO_BY_CORES = Computed("by cores", io_processes_by_cores)
 NETWORK_BY_CORES = Computed("by cores", network_processes_by_cores)
-GZIP_LEVEL = Check("from 1 to 9, or -1", lambda level: level == -1 or 1 <= level <= 9)
-HOST_COUNTS = Check("address:number pairs separated by commas", _is_host_counts)
-KAFKA_VERSION = Check(
+GZIP_LEVEL = ValueRule("from 1 to 9, or -1", lambda level: level == -1 or 1 <= level <= 9)
+HOST_COUNTS = ValueRule("address:number pairs separated by commas", _is_host_counts)
+KAFKA_VERSION = ValueRule(
     "a Kafka version such as 2.7 or 2.7-IV2", lambda text: _VERSION.fullmatch(text) is not None
 )
-WITH_CLASSIC = Check("a list that includes classic", lambda names: "classic" in names)
-PROTOCOL_MAP = Check("NAME:PROTOCOL pairs separated by commas", _is_protocol_map)
-PRINCIPALS = Check("principals as type:name separated by semicolons", _are_principals)
+WITH_CLASSIC = ValueRule("a list that includes classic", lambda names: "classic" in names)
+PROTOCOL_MAP = ValueRule("NAME:PROTOCOL pairs separated by commas", _is_protocol_map)
+PRINCIPALS = ValueRule("principals as type:name separated by semicolons", _are_principals)
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-REPLICA_SELECTOR = Check(
+REPLICA_SELECTOR = ValueRule(
     f"empty or {RACK_AWARE_SELECTOR}", lambda name: name in ("", RACK_AWARE_SELECTOR)
 )
-KEY_DERIVATION = Check(
+KEY_DERIVATION = ValueRule(
     "PBKDF2WithHmacSHA1, -SHA224, -SHA256, -SHA384 or -SHA512",
     lambda name: re.fullmatch("(PBKDF2WithHmacSHA(1|224|256|384|512))?", name) is not None,
 )
-KEY_LENGTH = Check("128, 192 or 256", lambda bits: bits in (128, 192, 256))
+KEY_LENGTH = ValueRule("128, 192 or 256", lambda bits: bits in (128, 192, 256))

@@ -31,7 +31,7 @@ from kbroker.console.answers import (
 from kbroker.console.operation import (
     TEXT,
     TEXTS,
-    Asked,
+    CheckedRequest,
     Operation,
     Parameter,
     page_of,
@@ -42,7 +42,7 @@ from kbroker.console.problems import BadRequest, Problem
 _NOT_OF_AN_ACL = ("ANY", "MATCH")
 
 
-def _list_acls(asked: Asked) -> Acls:
+def _list_acls(asked: CheckedRequest) -> Acls:
     values = asked.values
     search = values["search"]
     found = [
@@ -53,20 +53,20 @@ def _list_acls(asked: Asked) -> Acls:
     return {"total": len(found), "acls": rows, "next_cursor": after}
 
 
-def _create_acl(asked: Asked) -> CreatedAcl:
+def _create_acl(asked: CheckedRequest) -> CreatedAcl:
     acl = _acl(asked)
     create_acls(asked.cluster, [acl])
     return {"created": _row(acl)}
 
 
-def _delete_acl(asked: Asked) -> DeletedAcls:
+def _delete_acl(asked: CheckedRequest) -> DeletedAcls:
     deleted = delete_acls(asked.cluster, [_acl(asked)])
     if not deleted:
         raise Problem(404, "NO_SUCH_ACL", "there is no such ACL")
     return {"deleted": [_row(row) for row in deleted]}
 
 
-def _acl(asked: Asked) -> Acl:
+def _acl(asked: CheckedRequest) -> Acl:
     values = asked.values
     if not values["principal"].partition(":")[2]:
         raise BadRequest("principal: write it as User:alice")
@@ -85,7 +85,7 @@ def _row(acl: Acl) -> AclRow:
     }
 
 
-def _list_users(asked: Asked) -> Users:
+def _list_users(asked: CheckedRequest) -> Users:
     users: dict[str, list[CredentialRow]] = {}
     for row in list_credentials(asked.cluster):
         users.setdefault(row.user, []).append(
@@ -94,7 +94,7 @@ def _list_users(asked: Asked) -> Users:
     return {"users": [{"user": user, "credentials": rows} for user, rows in users.items()]}
 
 
-def _set_password(asked: Asked) -> ChangedPassword:
+def _set_password(asked: CheckedRequest) -> ChangedPassword:
     values = asked.values
     mechanisms = values["mechanisms"] or list(MECHANISMS)
     for name in mechanisms:
@@ -106,7 +106,7 @@ def _set_password(asked: Asked) -> ChangedPassword:
     return {"user": values["user"], "mechanisms": mechanisms}
 
 
-def _delete_user(asked: Asked) -> Deleted:
+def _delete_user(asked: CheckedRequest) -> Deleted:
     user = asked.values["user"]
     delete_credentials(asked.cluster, list_credentials(asked.cluster, [user]))
     return {"deleted": user}

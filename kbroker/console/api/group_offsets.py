@@ -9,14 +9,14 @@ from kbroker.console.operation import (
     FLAG,
     INTEGERS,
     TEXT,
-    Asked,
+    CheckedRequest,
     Operation,
     Parameter,
 )
 from kbroker.console.problems import NotThere
 
 
-def _delete(asked: Asked) -> DeletedOffsets:
+def _delete(asked: CheckedRequest) -> DeletedOffsets:
     values = asked.values
     group, topic, numbers = values["group"], values["topic"], values["partitions"]
     rows = committed(asked.cluster, group, stable=False)

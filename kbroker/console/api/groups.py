@@ -41,7 +41,7 @@ from kbroker.console.operation import (
     INTEGERS,
     LONG_MAX,
     TEXT,
-    Asked,
+    CheckedRequest,
     Operation,
     Parameter,
     page_of,
@@ -60,7 +60,7 @@ GROUP = Parameter("group", TEXT, "Its id.", required=True, length_min=1, length_
 EARLIEST_WORD, LATEST_WORD, OFFSET, TIME, SHIFT = "earliest", "latest", "offset", "time", "shift"
 
 
-def _list(asked: Asked) -> Groups:
+def _list(asked: CheckedRequest) -> Groups:
     values = asked.values
     found = [row for row in list_groups(asked.cluster) if values["search"] in row.group]
     page, after = page_of(found, values, lambda row: row.group)
@@ -99,7 +99,7 @@ def _lags(cluster: Cluster, groups: Iterable[str]) -> dict[str, int]:
     }
 
 
-def _describe(asked: Asked) -> GroupDescription:
+def _describe(asked: CheckedRequest) -> GroupDescription:
     name = asked.values["group"]
     state = _state(asked.cluster, name)
     holders = {} if state is None else by_member(state)
@@ -149,7 +149,7 @@ def _rights(cluster: Cluster, group: str) -> Rights:
         return None
 
 
-def _lags_over_time(asked: Asked) -> GroupLags:
+def _lags_over_time(asked: CheckedRequest) -> GroupLags:
     """Of the topics that the user may see. partial: some partitions have no replica on this broker,
     whose lag it does not know, and the console has not asked for it yet.
     """
@@ -248,7 +248,7 @@ def _timestamp_from(
 # -- changes
 
 
-def _reset(asked: Asked) -> ResetOffsets:
+def _reset(asked: CheckedRequest) -> ResetOffsets:
     values = asked.values
     cluster, name = asked.cluster, values["group"]
     rows = _rows_to_reset(cluster, values)
@@ -326,7 +326,7 @@ def _wanted(
     return wanted
 
 
-def _delete(asked: Asked) -> Deleted:
+def _delete(asked: CheckedRequest) -> Deleted:
     name = asked.values["group"]
     error = delete_groups(asked.cluster, [name])[name]
     if error is not None:

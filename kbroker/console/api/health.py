@@ -8,7 +8,7 @@ from typing import cast
 from kbroker.client.admin.groups import list_groups
 from kbroker.client.errors import ClientError
 from kbroker.console.answers import FindingRow, Findings, History
-from kbroker.console.operation import TEXT, Asked, Operation, Parameter
+from kbroker.console.operation import TEXT, CheckedRequest, Operation, Parameter
 from kbroker.diagnosis.examination import examine
 from kbroker.metrics.measured import DAY, HOUR, OF_BROKER, OF_DISKS, OF_GROUPS, OF_TOPICS
 
@@ -16,7 +16,7 @@ WHOLE, TOPICS, GROUPS, DISKS = "broker", "topics", "groups", "log-dirs"
 MEASURED = {WHOLE: OF_BROKER, TOPICS: OF_TOPICS, GROUPS: OF_GROUPS, DISKS: OF_DISKS}
 
 
-def _findings(asked: Asked) -> Findings:
+def _findings(asked: CheckedRequest) -> Findings:
     """Groups are not looked at twice here, which takes seconds: their curves say more."""
     found = examine(asked.cluster)
     return {
@@ -26,7 +26,7 @@ def _findings(asked: Asked) -> Findings:
     }
 
 
-def _history(asked: Asked) -> History:
+def _history(asked: CheckedRequest) -> History:
     """Of this broker, since the exporter has run; topics and groups that the user may see."""
     of = asked.values["of"]
     step_s, times, series, left_out = asked.broker.history(asked.values["span"], MEASURED[of])
@@ -48,7 +48,7 @@ def _history(asked: Asked) -> History:
     }
 
 
-def _visible_groups(asked: Asked) -> set[str]:
+def _visible_groups(asked: CheckedRequest) -> set[str]:
     try:
         return {row.group for row in list_groups(asked.cluster)}
     except ClientError:

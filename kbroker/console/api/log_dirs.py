@@ -5,11 +5,11 @@ from __future__ import annotations
 from kbroker.client.admin.partitions import LogDirTotal, log_dir_totals
 from kbroker.client.errors import ClientError
 from kbroker.console.move_answers import LogDirRow, LogDirs
-from kbroker.console.operation import INTEGERS, Asked, Operation, Parameter
+from kbroker.console.operation import INTEGERS, CheckedRequest, Operation, Parameter
 from kbroker.console.problems import NotThere
 
 
-def _list(asked: Asked) -> LogDirs:
+def _list(asked: CheckedRequest) -> LogDirs:
     nodes = list(asked.cluster.nodes())
     wanted = asked.values["brokers"] or nodes
     for node in wanted:

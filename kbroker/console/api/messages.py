@@ -19,13 +19,13 @@ from kbroker.console.operation import (
     LONG_MAX,
     SETTINGS,
     TEXT,
-    Asked,
+    CheckedRequest,
     Operation,
     Parameter,
 )
 from kbroker.console.partitioning import partition_of
 from kbroker.console.problems import BadRequest, Problem, check_partition
-from kbroker.console.reading import Bounds, Reading
+from kbroker.console.reading import PartitionsReading, ReadingBounds
 from kbroker.console.record_json import records_json
 from kbroker.console.search import Search
 from kbroker.errors import ErrorCode
@@ -43,7 +43,7 @@ PRODUCE_S = 5.0
 EARLIEST_WORD, LATEST_WORD, OFFSET, TIME = "earliest", "latest", "offset", "time"
 
 
-def _messages(asked: Asked) -> Records:
+def _messages(asked: CheckedRequest) -> Records:
     values = asked.values
     cluster = asked.cluster
     topic = topic_of(cluster, values["topic"])
@@ -52,8 +52,10 @@ def _messages(asked: Asked) -> Records:
     stable = offsets_of(cluster, keys, LATEST, read_committed=True)
     ends = stable if values["read_committed"] else offsets_of(cluster, keys, LATEST)
     began = _positions(cluster, values, keys, starts, ends)
-    reading = Reading(cluster, began, ends, stable, read_committed=values["read_committed"])
-    bounds = Bounds(values["limit"], values["scan"], time.monotonic() + READ_S)
+    reading = PartitionsReading(
+        cluster, began, ends, stable, read_committed=values["read_committed"]
+    )
+    bounds = ReadingBounds(values["limit"], values["scan"], time.monotonic() + READ_S)
     search = Search(values["search"], values["in"], asked.decoding)
     found = reading.read(search, bounds)
     return {
@@ -131,7 +133,7 @@ def _positions(
     return {key: max(min(wanted[key], ends[key]), starts[key]) for key in keys}
 
 
-def _message(asked: Asked) -> Record:
+def _message(asked: CheckedRequest) -> Record:
     values = asked.values
     topic = topic_of(asked.cluster, values["topic"])
     (key,) = chosen_partitions(topic, [values["partition"]])
@@ -141,15 +143,15 @@ def _message(asked: Asked) -> Record:
     if not start <= at < end:
         raise Problem(404, "OFFSET_OUT_OF_RANGE", f"the partition has the offsets {start} to {end}")
     stable = offsets_of(asked.cluster, [key], LATEST, read_committed=True)
-    reading = Reading(asked.cluster, {key: at}, {key: at + 1}, stable)
-    found = reading.read(Search("", "any"), Bounds(1, 1, time.monotonic() + READ_S))
+    reading = PartitionsReading(asked.cluster, {key: at}, {key: at + 1}, stable)
+    found = reading.read(Search("", "any"), ReadingBounds(1, 1, time.monotonic() + READ_S))
     if not found:
         raise Problem(404, "NO_RECORD", f"there is no record at offset {at}")
     (record,) = records_json(found, WHOLE_BYTES_MAX, asked.decoding)
     return record
 
 
-def _write(asked: Asked) -> Written:
+def _write(asked: CheckedRequest) -> Written:
     values = asked.values
     key = _data(values, "key")
     value = _data(values, "value")

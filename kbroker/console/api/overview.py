@@ -11,7 +11,7 @@ from kbroker.console.answers import (
     Overview,
     TopicPartitionName,
 )
-from kbroker.console.operation import Asked, Operation
+from kbroker.console.operation import CheckedRequest, Operation
 from kbroker.diagnosis.examination import missing_facts
 from kbroker.health.cluster import missing_cost, missing_text
 
@@ -19,7 +19,7 @@ from kbroker.health.cluster import missing_cost, missing_text
 LISTED_MAX = 100
 
 
-def _overview(asked: Asked) -> Overview:
+def _overview(asked: CheckedRequest) -> Overview:
     state = summarize_cluster(asked.cluster)
     return {
         "version": asked.broker.version,

@@ -9,7 +9,7 @@ from kbroker.console.operation import (
     SETTINGS,
     TEXT,
     TEXTS,
-    Asked,
+    CheckedRequest,
     Operation,
     Parameter,
     page_of,
@@ -20,7 +20,7 @@ from kbroker.console.problems import BadRequest
 KINDS = {"user": USER, "client_id": CLIENT_ID, "ip": IP}
 
 
-def _list(asked: Asked) -> Quotas:
+def _list(asked: CheckedRequest) -> Quotas:
     values = asked.values
     rows: list[QuotaRow] = [
         {
@@ -34,14 +34,14 @@ def _list(asked: Asked) -> Quotas:
     return {"total": len(rows), "quotas": list(page), "next_cursor": after}
 
 
-def _alter(asked: Asked) -> ChangedQuotas:
+def _alter(asked: CheckedRequest) -> ChangedQuotas:
     values = asked.values
     changes = {name: _number(name, text) for name, text in values["quotas"].items()}
     alter_quotas(asked.cluster, _entity(asked), changes, validate_only=values["dry_run"])
     return {"quotas": changes, "dry_run": values["dry_run"]}
 
 
-def _entity(asked: Asked) -> Entity:
+def _entity(asked: CheckedRequest) -> Entity:
     """Whose. Raises BadRequest."""
     values = asked.values
     defaults = values["defaults"] or []

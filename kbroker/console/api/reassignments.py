@@ -35,7 +35,7 @@ from kbroker.console.operation import (
     INTEGER,
     INTEGERS,
     TEXT,
-    Asked,
+    CheckedRequest,
     Operation,
     Parameter,
     page_of,
@@ -50,7 +50,7 @@ TOPIC = Parameter(
 PARTITION = Parameter("partition", INTEGER, "Its number.", required=True, high=(1 << 31) - 1)
 
 
-def _list(asked: Asked) -> Reassignments:
+def _list(asked: CheckedRequest) -> Reassignments:
     values = asked.values
     found = sorted(
         (key, row)
@@ -95,7 +95,7 @@ def _sizes(
     return found
 
 
-def _begin(asked: Asked) -> BegunMove:
+def _begin(asked: CheckedRequest) -> BegunMove:
     values = asked.values
     topic, number, replicas = values["topic"], values["partition"], values["replicas"]
     (state,) = describe_topics(asked.cluster, [topic])
@@ -125,7 +125,7 @@ def _alter(cluster: Cluster, key: TopicPartition, replicas: list[int]) -> None:
         raise error
 
 
-def _cancel(asked: Asked) -> CancelledMoves:
+def _cancel(asked: CheckedRequest) -> CancelledMoves:
     values = asked.values
     topic, number = values["topic"], values["partition"]
     if values["all"] == (topic is not None):
@@ -149,7 +149,7 @@ def _cancel(asked: Asked) -> CancelledMoves:
     return {"cancelled": [{"topic": topic, "partition": number} for topic, number in keys]}
 
 
-def _finish(asked: Asked) -> FinishedMoves:
+def _finish(asked: CheckedRequest) -> FinishedMoves:
     """What is still moving keeps its throttle."""
     cluster = asked.cluster
     moving = list_reassignments(cluster)

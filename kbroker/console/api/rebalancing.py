@@ -38,12 +38,12 @@ from kbroker.console.operation import (
     INTEGERS,
     TEXT,
     TEXTS,
-    Asked,
+    CheckedRequest,
     Operation,
     Parameter,
 )
 from kbroker.console.problems import BadRequest, NotThere, Problem
-from kbroker.console.replica_plan import Layout, Move, PlacedPartition, PlanRefused
+from kbroker.console.replica_plan import Move, PlacedPartition, PlanRefused, ReplicaLayout
 from kbroker.wording import counted
 
 _MIN_IN_SYNC = "min.insync.replicas"
@@ -56,7 +56,7 @@ class _Scene(NamedTuple):
     state: ClusterState
     partitions: Mapping[TopicPartition, PartitionState]
     sizes: Mapping[TopicPartition, int]
-    layout: Layout
+    layout: ReplicaLayout
 
 
 def _scene(cluster: Cluster) -> _Scene:
@@ -79,7 +79,7 @@ def _scene(cluster: Cluster) -> _Scene:
         for key, row in partitions.items()
     }
     racks = {row.node: row.rack for row in state.brokers}
-    return _Scene(state, partitions, sizes, Layout(racks, placed))
+    return _Scene(state, partitions, sizes, ReplicaLayout(racks, placed))
 
 
 def _sizes(cluster: Cluster) -> dict[TopicPartition, int]:
@@ -101,7 +101,7 @@ def _sizes(cluster: Cluster) -> dict[TopicPartition, int]:
 # -- intents
 
 
-def _drain(asked: Asked) -> Plan:
+def _drain(asked: CheckedRequest) -> Plan:
     away, rack = set(asked.values["brokers"] or ()), asked.values["rack"]
     if not away and rack is None:
         raise BadRequest("which brokers? Name some, or a rack")
@@ -120,7 +120,7 @@ def _drain(asked: Asked) -> Plan:
     return _planned(asked, what, scene, lambda: replica_plan.drain(scene.layout, away))
 
 
-def _spread(asked: Asked) -> Plan:
+def _spread(asked: CheckedRequest) -> Plan:
     scene = _scene(asked.cluster)
     topics = _topics(scene, asked.values["topics"])
     nodes = asked.values["brokers"]
@@ -132,7 +132,7 @@ def _spread(asked: Asked) -> Plan:
     return _planned(asked, what, scene, lambda: replica_plan.spread(scene.layout, topics, chosen))
 
 
-def _replicate(asked: Asked) -> Plan:
+def _replicate(asked: CheckedRequest) -> Plan:
     scene = _scene(asked.cluster)
     topics = _topics(scene, asked.values["topics"])
     factor = asked.values["factor"]
@@ -149,7 +149,7 @@ def _replicate(asked: Asked) -> Plan:
     )
 
 
-def _balance(asked: Asked) -> Plan:
+def _balance(asked: CheckedRequest) -> Plan:
     scene = _scene(asked.cluster)
     return _planned(asked, "balance", scene, lambda: replica_plan.balance(scene.layout))
 
@@ -182,7 +182,9 @@ def _named(topics: list[str]) -> str:
 # -- plans
 
 
-def _planned(asked: Asked, what: str, scene: _Scene, plan: Callable[[], list[Move]]) -> Plan:
+def _planned(
+    asked: CheckedRequest, what: str, scene: _Scene, plan: Callable[[], list[Move]]
+) -> Plan:
     """The document of a plan, which has been begun unless it is a dry run."""
     _check_running(asked.values["running"], scene.layout.racks)
     try:
@@ -372,7 +374,7 @@ _TOPICS = Parameter(
 def _intent(
     name: str,
     summary: str,
-    serve: Callable[[Asked], Plan],
+    serve: Callable[[CheckedRequest], Plan],
     parameters: tuple[Parameter, ...] = (),
     positional: tuple[str, ...] = (),
 ) -> Operation:

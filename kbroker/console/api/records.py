@@ -17,7 +17,7 @@ from kbroker.console.operation import (
     INTEGER,
     INTEGERS,
     TIME,
-    Asked,
+    CheckedRequest,
     Operation,
     Parameter,
 )
@@ -35,7 +35,7 @@ def existing_partitions(cluster: Cluster, topic: str, numbers: list[int] | None)
     return there if numbers is None else list(dict.fromkeys(numbers))
 
 
-def _trim(asked: Asked) -> TrimmedTopic:
+def _trim(asked: CheckedRequest) -> TrimmedTopic:
     values, cluster = asked.values, asked.cluster
     given = [name for name in _WHICH if values[name] is not None] + ["all"] * values["all"]
     if len(given) != 1:

@@ -10,10 +10,18 @@ from kbroker.client.batches.topic_reader import ReadRecord
 from kbroker.client.connections.cluster import Topic
 from kbroker.console.answers import Replayed, ReplayedRecord
 from kbroker.console.api.messages import PRODUCE_S, READ_S, chosen_partitions, offsets_of, topic_of
-from kbroker.console.operation import FLAG, INTEGERS, LONG_MAX, TEXT, Asked, Operation, Parameter
+from kbroker.console.operation import (
+    FLAG,
+    INTEGERS,
+    LONG_MAX,
+    TEXT,
+    CheckedRequest,
+    Operation,
+    Parameter,
+)
 from kbroker.console.partitioning import partition_of
 from kbroker.console.problems import BadRequest, Problem
-from kbroker.console.reading import Bounds, Reading
+from kbroker.console.reading import PartitionsReading, ReadingBounds
 from kbroker.console.search import Search
 from kbroker.record.builder import BatchBuilder
 
@@ -24,7 +32,7 @@ BY_KEY, SAME = "key", "same"
 NOW, KEPT = "now", "kept"
 
 
-def _replay(asked: Asked) -> Replayed:
+def _replay(asked: CheckedRequest) -> Replayed:
     values = asked.values
     target = topic_of(asked.cluster, values["topic"])
     records = _chosen(asked)
@@ -48,7 +56,7 @@ def _replay(asked: Asked) -> Replayed:
     }
 
 
-def _chosen(asked: Asked) -> list[ReadRecord]:
+def _chosen(asked: CheckedRequest) -> list[ReadRecord]:
     """In the order in which they were asked for. Raises BadRequest, Problem."""
     values = asked.values
     numbers, offsets = values["partitions"], values["offsets"]
@@ -68,8 +76,8 @@ def _chosen(asked: Asked) -> list[ReadRecord]:
         key = source.name, number
         if not starts[key] <= offset < ends[key]:
             raise _missing(key, offset)
-        reading = Reading(asked.cluster, {key: offset}, {key: offset + 1}, stable)
-        found = reading.read(Search("", "any"), Bounds(1, 1, deadline))
+        reading = PartitionsReading(asked.cluster, {key: offset}, {key: offset + 1}, stable)
+        found = reading.read(Search("", "any"), ReadingBounds(1, 1, deadline))
         if not found:
             raise _missing(key, offset)
         left -= _size(found[0].record)
@@ -96,7 +104,9 @@ def _partition(record: ReadRecord, target: Topic, how: str) -> int:
     return record.partition
 
 
-def _write(asked: Asked, records: list[ReadRecord], numbers: list[int]) -> list[int | None]:
+def _write(
+    asked: CheckedRequest, records: list[ReadRecord], numbers: list[int]
+) -> list[int | None]:
     """The offset of each. One by one, so that it is known what was written if one is rejected."""
     topic, keeps_time = asked.values["topic"], asked.values["timestamps"] == KEPT
     producer = BatchProducer(asked.cluster, idempotent=False, delivery_timeout=PRODUCE_S)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from kbroker.client.admin.rights import rights_on_cluster
 from kbroker.client.errors import ClientError
 from kbroker.console.answers import Session
-from kbroker.console.operation import Asked, Operation
+from kbroker.console.operation import CheckedRequest, Operation
 
 ANONYMOUS = "ANONYMOUS"
 
 
-def _session(asked: Asked) -> Session:
+def _session(asked: CheckedRequest) -> Session:
     try:
         rights = rights_on_cluster(asked.cluster)
     except ClientError:

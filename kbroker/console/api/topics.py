@@ -43,7 +43,7 @@ from kbroker.console.operation import (
     INTEGER,
     SETTINGS,
     TEXT,
-    Asked,
+    CheckedRequest,
     Operation,
     Parameter,
     page_of,
@@ -60,7 +60,7 @@ DRY_RUN = Parameter("dry_run", FLAG, "Only check whether it could be done.", Fal
 SEARCH = Parameter("search", TEXT, "Only those whose name contains this.", "", length_max=249)
 
 
-class Figures:
+class TopicFigures:
     """Offsets and sizes of partitions; None of one that cannot be had."""
 
     def __init__(self, cluster: Cluster, topics: Iterable[TopicState]) -> None:
@@ -108,14 +108,14 @@ class Figures:
         return sum(self.sizes[key] for key in keys)
 
 
-def _list(asked: Asked) -> Topics:
+def _list(asked: CheckedRequest) -> Topics:
     values = asked.values
     found = find_topics(
         asked.cluster,
         lambda name, internal: values["search"] in name and (values["internal"] or not internal),
     )
     page, after = page_of(found, values, lambda topic: topic.name)
-    figures = Figures(asked.cluster, page)
+    figures = TopicFigures(asked.cluster, page)
     rows = [_row(topic, figures) for topic in page]
     asks = not found and not values["search"]
     return {
@@ -126,7 +126,7 @@ def _list(asked: Asked) -> Topics:
     }
 
 
-def _row(topic: TopicState, figures: Figures) -> TopicRow:
+def _row(topic: TopicState, figures: TopicFigures) -> TopicRow:
     return {
         "name": topic.name,
         "internal": topic.internal,
@@ -139,11 +139,11 @@ def _row(topic: TopicState, figures: Figures) -> TopicRow:
     }
 
 
-def _describe(asked: Asked) -> TopicDescription:
+def _describe(asked: CheckedRequest) -> TopicDescription:
     values = asked.values
     (topic,) = describe_topics(asked.cluster, [values["topic"]])
     page, after = page_of(topic.partitions, values, lambda row: str(row.partition))
-    figures = Figures(asked.cluster, [topic])
+    figures = TopicFigures(asked.cluster, [topic])
     rows: list[PartitionRow] = []
     for row in page:
         key = (topic.name, row.partition)
@@ -177,7 +177,7 @@ def _rights(cluster: Cluster, topic: str) -> Rights:
         return None
 
 
-def _growth(topic: TopicState, figures: Figures) -> Growth:
+def _growth(topic: TopicState, figures: TopicFigures) -> Growth:
     """Records of the last hour and day, by their timestamps."""
     now_ms = int(time.time() * 1000)
     keys = [(topic.name, row.partition) for row in topic.partitions]
@@ -191,7 +191,7 @@ def _growth(topic: TopicState, figures: Figures) -> Growth:
     return {"records_last_hour": since(HOUR_S), "records_last_day": since(DAY_S)}
 
 
-def _settings(asked: Asked) -> TopicSettings:
+def _settings(asked: CheckedRequest) -> TopicSettings:
     name = asked.values["topic"]
     found = describe_configs(asked.cluster, TOPIC, [name], documentation=True)[name]
     if isinstance(found, RejectedError):
@@ -211,7 +211,7 @@ def _settings(asked: Asked) -> TopicSettings:
     }
 
 
-def _alter_settings(asked: Asked) -> ChangedSettings:
+def _alter_settings(asked: CheckedRequest) -> ChangedSettings:
     values = asked.values
     alter_configs(
         asked.cluster,
@@ -223,7 +223,7 @@ def _alter_settings(asked: Asked) -> ChangedSettings:
     return {"settings": values["settings"], "dry_run": values["dry_run"]}
 
 
-def _create(asked: Asked) -> CreatedTopicRow:
+def _create(asked: CheckedRequest) -> CreatedTopicRow:
     values = asked.values
     name = values["name"]
     settings = {key: text for key, text in (values["settings"] or {}).items() if text is not None}
@@ -244,7 +244,7 @@ def _create(asked: Asked) -> CreatedTopicRow:
     }
 
 
-def _delete(asked: Asked) -> Deleted:
+def _delete(asked: CheckedRequest) -> Deleted:
     name = asked.values["topic"]
     error = delete_topics(asked.cluster, [name])[name]
     if error is not None:
@@ -252,7 +252,7 @@ def _delete(asked: Asked) -> Deleted:
     return {"deleted": name}
 
 
-def _add_partitions(asked: Asked) -> PartitionsAdded:
+def _add_partitions(asked: CheckedRequest) -> PartitionsAdded:
     values = asked.values
     name, count = values["topic"], values["count"]
     error = add_partitions(asked.cluster, {name: count}, validate_only=values["dry_run"])[name]

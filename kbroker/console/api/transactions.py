@@ -28,7 +28,7 @@ from kbroker.console.answers import (
 from kbroker.console.operation import (
     INTEGER,
     TEXT,
-    Asked,
+    CheckedRequest,
     Operation,
     Parameter,
     page_of,
@@ -48,7 +48,7 @@ ID = Parameter(
 )
 
 
-def _list(asked: Asked) -> Transactions:
+def _list(asked: CheckedRequest) -> Transactions:
     values = asked.values
     found = [
         row
@@ -75,7 +75,7 @@ def _list(asked: Asked) -> Transactions:
     }
 
 
-def _describe(asked: Asked) -> TransactionDescription:
+def _describe(asked: CheckedRequest) -> TransactionDescription:
     found = describe_transaction(asked.cluster, asked.values["id"])
     started = found.started_ms
     return {
@@ -91,7 +91,7 @@ def _describe(asked: Asked) -> TransactionDescription:
     }
 
 
-def _terminate(asked: Asked) -> Terminated:
+def _terminate(asked: CheckedRequest) -> Terminated:
     """Of an id that is there: to fence it would make another."""
     with suppress(UnsupportedByBroker):
         describe_transaction(asked.cluster, asked.values["id"])
@@ -99,7 +99,7 @@ def _terminate(asked: Asked) -> Terminated:
     return {"terminated": asked.values["id"]}
 
 
-def _hanging(asked: Asked) -> HangingTransactions:
+def _hanging(asked: CheckedRequest) -> HangingTransactions:
     values = asked.values
     cluster, name = asked.cluster, values["topic"]
     topics = list_topics(cluster) if not name else describe_topics(cluster, [name])
@@ -121,7 +121,7 @@ def _hanging(asked: Asked) -> HangingTransactions:
     }
 
 
-def _abort(asked: Asked) -> AbortedInPartition:
+def _abort(asked: CheckedRequest) -> AbortedInPartition:
     values = asked.values
     key = values["topic"], values["partition"]
     row = _open_at(asked, key, values["offset"])
@@ -135,7 +135,7 @@ def _abort(asked: Asked) -> AbortedInPartition:
     }
 
 
-def _open_at(asked: Asked, key: TopicPartition, offset: int) -> ActiveProducer:
+def _open_at(asked: CheckedRequest, key: TopicPartition, offset: int) -> ActiveProducer:
     """Raises NotThere, BadRequest."""
     (topic,) = describe_topics(asked.cluster, [key[0]])
     check_partition(key[1], {row.partition for row in topic.partitions})

@@ -31,7 +31,7 @@ from kbroker.security.sasl.scram import (
     ITERATIONS_MAX,
     ITERATIONS_MIN,
     NUMBERS,
-    Credential,
+    ScramCredential,
     from_salted,
     from_text,
     to_text,
@@ -44,7 +44,7 @@ USUAL_S = 10.0
 MISSING = "Attempt to delete a user credential that does not exist"
 
 
-class Stored(Protocol):
+class StoredUserConfigs(Protocol):
     """What this needs of ``StoredConfigs``."""
 
     @property
@@ -64,7 +64,7 @@ class ScramUsers:
     """
 
     def __init__(
-        self, stored: Stored, admin: Admin, clock: Callable[[], float] = time.monotonic
+        self, stored: StoredUserConfigs, admin: Admin, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._stored = stored
         self._admin = admin
@@ -72,7 +72,7 @@ class ScramUsers:
         self._damages = RateLimit()
         self._usual: dict[str, tuple[float, int]] = {}  # by mechanism: when, and what was found
 
-    def credential(self, user: str, mechanism: str) -> Credential | None:
+    def credential(self, user: str, mechanism: str) -> ScramCredential | None:
         """What the store has; one that cannot be read counts as none."""
         text = self._configs_of(user).get(mechanism)
         if text is None:

@@ -16,7 +16,7 @@ from kbroker.controller.store.store_failure import store_failure
 from kbroker.controller.store.topic_nodes import DAMAGED
 from kbroker.controller.store.watched_tree import WatchedTree
 from kbroker.errors import ErrorCode, WireError
-from kbroker.ipc.calls import AclResult, CreateAcls, DeleteAcls, DeletedAcl, DeletedAcls
+from kbroker.ipc.calls import AclResult, CreateAcls, DeleteAcls, DeletedAcl, FilterDeletions
 from kbroker.ipc.pending import Pending, run
 from kbroker.ipc.process_table import Address
 from kbroker.logcontext import Whole
@@ -28,19 +28,19 @@ from kbroker.metastore.store import (
     Node,
     NodeExists,
     NoNode,
-    Operation,
     Store,
     StoreError,
     StoreFailed,
+    StoreOperation,
 )
 from kbroker.security.acls import (
     EVERYBODY,
     WILDCARD,
-    Acl,
-    Entry,
+    AccessControlEntry,
+    AclBinding,
     PatternType,
     Permission,
-    Resource,
+    ResourcePattern,
 )
 from kbroker.security.operations import AclOperation
 from kbroker.security.principal import by
@@ -53,39 +53,44 @@ AT_ONCE = 100
 # As in Kafka: how often a change is tried that others come in between of, and the pause.
 ATTEMPTS, PAUSE_MS = 11, 100
 
-Entries = frozenset[Entry]
+Entries = frozenset[AccessControlEntry]
 # For a resource of whose ACLs nothing is known but that there are some: they may deny something.
 NOTHING_ALLOWED = StoredAcls(
-    frozenset({Entry(EVERYBODY, WILDCARD, int(AclOperation.ALL), int(Permission.DENY))}), []
+    frozenset(
+        {AccessControlEntry(EVERYBODY, WILDCARD, int(AclOperation.ALL), int(Permission.DENY))}
+    ),
+    [],
 )
 # What becomes of the ACLs of a resource.
-Change = Callable[[Resource, Entries], Entries]
+Change = Callable[[ResourcePattern, Entries], Entries]
 
 
 class BadAcls(Exception):
     """ACLs in the store that cannot be read; the message names the node."""
 
 
-class Uses(Protocol):
+class AclDistribution(Protocol):
     """Distributes ACLs to the processes of this broker: ``Hosting``."""
 
-    def set_acls(self, acls: Mapping[Resource, Collection[Entry]]) -> Pending[dict[str, int]]:
+    def set_acls(
+        self, acls: Mapping[ResourcePattern, Collection[AccessControlEntry]]
+    ) -> Pending[dict[str, int]]:
         """Resolves when every process has applied them."""
 
 
-class Known(NamedTuple):
+class KnownAcls(NamedTuple):
     version: int  # of the node
     acls: StoredAcls
 
 
-class Acls:
+class BrokerAcls:
     """The ACLs of one broker."""
 
     def __init__(
         self,
         store: Store,
         settled: SettledStore,
-        user: Uses,
+        user: AclDistribution,
         sleep: Callable[[int], Pending[None]],
         wall_ms: Callable[[], int],
         *,
@@ -98,7 +103,7 @@ class Acls:
         self._store = settled
         self._user = user
         self._sleep = sleep
-        self._tree = WatchedTree[Resource](
+        self._tree = WatchedTree[ResourcePattern](
             store,
             settled,
             sleep,
@@ -108,7 +113,7 @@ class Acls:
             read=self._read,
             read_all=self._read_all,
         )
-        self._known: dict[Resource, Known] = {}
+        self._known: dict[ResourcePattern, KnownAcls] = {}
         self._is_begun = False
 
     def start(self) -> Pending[None]:
@@ -124,7 +129,7 @@ class Acls:
     # -- what others have changed --
 
     async def _read_all(self) -> None:
-        found = dict[Resource, Known]()
+        found = dict[ResourcePattern, KnownAcls]()
         for tree in (acl_nodes.ACLS, acl_nodes.PREFIXED_ACLS):
             for node in await self._store.subtree(tree):
                 try:
@@ -141,9 +146,9 @@ class Acls:
                         raise BadAcls(bad_node(node.path, error)) from error
                     found[resource] = self._unread(resource, error)
         gone = self._known.keys() - found.keys()
-        self._enter(found | dict.fromkeys(gone, Known(-1, NONE)))
+        self._enter(found | dict.fromkeys(gone, KnownAcls(-1, NONE)))
 
-    async def _read(self, resources: Iterable[Resource]) -> None:
+    async def _read(self, resources: Iterable[ResourcePattern]) -> None:
         """Read the ACLs of these resources, which others have changed."""
         rest = list(resources)
         while rest:
@@ -157,36 +162,36 @@ class Acls:
                 logger.info(text, Whole(acl_nodes.names(changed)))
             del rest[:AT_ONCE]
 
-    def _unread(self, resource: Resource, error: BaseException) -> Known:
+    def _unread(self, resource: ResourcePattern, error: BaseException) -> KnownAcls:
         """What counts for a resource whose node cannot be read."""
         logger.error(
             "%s",
             bad_node(acl_nodes.path_of(resource), error),
             extra={"event": "stored_acls.bad-node"},
         )
-        return self._known.get(resource, Known(0, NOTHING_ALLOWED))
+        return self._known.get(resource, KnownAcls(0, NOTHING_ALLOWED))
 
     async def _stored(
-        self, resources: Iterable[Resource]
-    ) -> tuple[dict[Resource, Known], list[Resource]]:
+        self, resources: Iterable[ResourcePattern]
+    ) -> tuple[dict[ResourcePattern, KnownAcls], list[ResourcePattern]]:
         """What the store has of them, and which of them cannot be read."""
         asked = [(one, run(self._store.get(acl_nodes.path_of(one)))) for one in resources]
-        found, unread = dict[Resource, Known](), list[Resource]()
+        found, unread = dict[ResourcePattern, KnownAcls](), list[ResourcePattern]()
         for resource, reading in asked:
             try:
                 found[resource] = _known(await reading)
             except NoNode:
-                found[resource] = Known(-1, NONE)
+                found[resource] = KnownAcls(-1, NONE)
             except DAMAGED as error:
                 found[resource] = self._unread(resource, error)
                 unread.append(resource)
         return found, unread
 
-    def _entries(self, resource: Resource) -> Entries:
+    def _entries(self, resource: ResourcePattern) -> Entries:
         known = self._known.get(resource)
         return NONE.entries if known is None else known.acls.entries
 
-    def _enter(self, found: Mapping[Resource, Known]) -> Pending[dict[str, int]]:
+    def _enter(self, found: Mapping[ResourcePattern, KnownAcls]) -> Pending[dict[str, int]]:
         """Take what the store has; resolves when every process has what has changed."""
         changed = {
             resource: known.acls.entries
@@ -205,30 +210,30 @@ class Acls:
     async def create(self, sender: Address, asked: CreateAcls) -> list[AclResult]:
         """Add ACLs. They are valid; those of one resource are added together, or not at all."""
         self._tree.check_connected()
-        wanted: dict[Resource, set[Entry]] = {}
+        wanted: dict[ResourcePattern, set[AccessControlEntry]] = {}
         for resource, entry in asked.acls:
             wanted.setdefault(resource, set()).add(entry)
 
-        def with_wanted(resource: Resource, entries: Entries) -> Entries:
+        def with_wanted(resource: ResourcePattern, entries: Entries) -> Entries:
             return entries | wanted[resource]
 
         errors = await self._change(list(wanted), with_wanted, asked.asked_by)
         results = [errors.get(acl.resource) for acl in asked.acls]
         return [AclResult(int(e.code), e.message) if e else AclResult() for e in results]
 
-    async def delete(self, sender: Address, asked: DeleteAcls) -> list[DeletedAcls]:
+    async def delete(self, sender: Address, asked: DeleteAcls) -> list[FilterDeletions]:
         """Remove the ACLs that match filters."""
         self._tree.check_connected()
-        matched: dict[Acl, int] = {}  # the first filter of each
+        matched: dict[AclBinding, int] = {}  # the first filter of each
 
-        def without(resource: Resource, entries: Entries) -> Entries:
+        def without(resource: ResourcePattern, entries: Entries) -> Entries:
             kept = set(entries)
             for number, one in enumerate(asked.filters):
                 if one.matches_resource(resource):
                     for entry in entries:
                         if entry in kept and one.matches_entry(entry):
                             kept.discard(entry)
-                            matched.setdefault(Acl(resource, entry), number)
+                            matched.setdefault(AclBinding(resource, entry), number)
             return frozenset(kept)
 
         candidates = {resource for one in asked.filters for resource in one.named()}
@@ -247,13 +252,13 @@ class Acls:
                 else DeletedAcl(acl, int(error.code), error.message)
             )
             deleted[number].append(row)
-        return [DeletedAcls(rows) for rows in deleted]
+        return [FilterDeletions(rows) for rows in deleted]
 
     async def _change(
-        self, resources: list[Resource], change: Change, asked_by: str
-    ) -> dict[Resource, WireError]:
+        self, resources: list[ResourcePattern], change: Change, asked_by: str
+    ) -> dict[ResourcePattern, WireError]:
         """Change the ACLs of resources; returns the errors, once all processes have the changes."""
-        errors: dict[Resource, WireError] = {}
+        errors: dict[ResourcePattern, WireError] = {}
         published: list[Pending[dict[str, int]]] = []
         for first in range(0, len(resources), AT_ONCE):
             some = resources[first : first + AT_ONCE]
@@ -269,7 +274,7 @@ class Acls:
         return errors
 
     async def _change_some(
-        self, resources: list[Resource], change: Change, asked_by: str
+        self, resources: list[ResourcePattern], change: Change, asked_by: str
     ) -> Pending[dict[str, int]]:
         for attempt in range(ATTEMPTS):
             if attempt:
@@ -298,24 +303,26 @@ class Acls:
         text = "The ACLs are being changed by other clients all the time; try again."
         raise WireError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
 
-    def _writes(self, resource: Resource, before: Known, after: StoredAcls) -> list[Operation]:
+    def _writes(
+        self, resource: ResourcePattern, before: KnownAcls, after: StoredAcls
+    ) -> list[StoreOperation]:
         path = acl_nodes.path_of(resource)
         if not after.entries and not after.others:
-            writes = [Operation("delete", path, b"", before.version)]
+            writes = [StoreOperation("delete", path, b"", before.version)]
         elif before.version < 0:
-            writes = [Operation("create", path, acl_nodes.encode(after))]
+            writes = [StoreOperation("create", path, acl_nodes.encode(after))]
         else:
-            writes = [Operation("set", path, acl_nodes.encode(after), before.version)]
+            writes = [StoreOperation("set", path, acl_nodes.encode(after), before.version)]
         if self._store.is_shared:
             parent = acl_nodes.CHANGES[PatternType(resource.pattern)]
             notice = acl_nodes.encode_change(resource)
             notices = f"{parent}/{acl_nodes.CHANGE}"
-            writes.append(Operation("create", notices, notice, sequential=True))
+            writes.append(StoreOperation("create", notices, notice, sequential=True))
         return writes
 
 
-def _known(node: Node) -> Known:
-    return Known(node.stat.version, acl_nodes.decode(node.data))
+def _known(node: Node) -> KnownAcls:
+    return KnownAcls(node.stat.version, acl_nodes.decode(node.data))
 
 
 def bad_node(path: str, error: BaseException) -> str:
@@ -325,7 +332,9 @@ def bad_node(path: str, error: BaseException) -> str:
     )
 
 
-def _log_change(resource: Resource, before: StoredAcls, after: StoredAcls, asked_by: str) -> None:
+def _log_change(
+    resource: ResourcePattern, before: StoredAcls, after: StoredAcls, asked_by: str
+) -> None:
     for entry in sorted(after.entries - before.entries):
         logger.info("ACL of %s added: %s%s", resource, entry, by(asked_by))
     for entry in sorted(before.entries - after.entries):

@@ -34,14 +34,14 @@ from kbroker.metastore.store import (
     BadVersion,
     Node,
     NoNode,
-    Operation,
     Store,
     StoreError,
     StoreFailed,
+    StoreOperation,
 )
 from kbroker.security import delegation
-from kbroker.security.delegation import Lifetimes, Secrets, Token
-from kbroker.security.sasl.scram import Credential
+from kbroker.security.delegation import DelegationToken, Lifetimes, Secrets
+from kbroker.security.sasl.scram import ScramCredential
 from kbroker.wording import counted
 
 logger = logging.getLogger(__name__)
@@ -55,12 +55,12 @@ DESCRIBED_MAX = 400
 ATTEMPTS = 5
 
 # What becomes of a token; None: it ends now.
-Change = Callable[[Token], Token | None]
+Change = Callable[[DelegationToken], DelegationToken | None]
 
 
-class Known(NamedTuple):
+class KnownToken(NamedTuple):
     version: int  # of the node
-    token: Token
+    token: DelegationToken
 
 
 class Tokens:
@@ -89,10 +89,10 @@ class Tokens:
             read=self._read,
             read_all=self._read_all,
         )
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, KnownToken] = {}
         self._ids: list[str] = []  # sorted
         self._by_secret: dict[bytes, str] = {}
-        self._credentials: dict[tuple[str, str], Credential] = {}
+        self._credentials: dict[tuple[str, str], ScramCredential] = {}
 
     def start(self) -> Pending[None]:
         """Resolves when all tokens are read, and watched."""
@@ -133,7 +133,7 @@ class Tokens:
                     self._enter(token_id, None)
             del rest[:AT_ONCE]
 
-    def _enter(self, token_id: str, known: Known | None) -> None:
+    def _enter(self, token_id: str, known: KnownToken | None) -> None:
         """Take what the store has of a token; None: nothing."""
         before = self._known.get(token_id)
         if known is not None:
@@ -194,7 +194,7 @@ class Tokens:
             self._wall_ms(),
         )
         path = token_nodes.path_of(token.token_id)
-        write = Operation("create", path, token_nodes.encode(token))
+        write = StoreOperation("create", path, token_nodes.encode(token))
         await self._tree.events.put(lambda: self._write(token.token_id, write))
         logger.info("created delegation token %s of %s", token.token_id, _named(token))
         return self._found(token)
@@ -202,7 +202,7 @@ class Tokens:
     async def renew(self, sender: Address, asked: ChangeToken) -> TokenEnd:
         """Let a token live longer."""
 
-        def renewed(token: Token) -> Token:
+        def renewed(token: DelegationToken) -> DelegationToken:
             return delegation.renewed(
                 token, asked.principal, asked.period_ms, self._lifetimes, self._wall_ms()
             )
@@ -212,7 +212,7 @@ class Tokens:
     async def expire(self, sender: Address, asked: ChangeToken) -> TokenEnd:
         """Let a token end earlier, or now."""
 
-        def shortened(token: Token) -> Token | None:
+        def shortened(token: DelegationToken) -> DelegationToken | None:
             return delegation.shortened(token, asked.principal, asked.period_ms, self._wall_ms())
 
         return await self._changed(asked.secret, shortened, "set the end of")
@@ -230,7 +230,7 @@ class Tokens:
                 tokens.append(self._found(token))
         return FoundTokens(tokens, is_last=True)
 
-    def _found(self, token: Token) -> FoundToken:
+    def _found(self, token: DelegationToken) -> FoundToken:
         return FoundToken(
             token.token_id,
             token.owner,
@@ -270,12 +270,12 @@ class Tokens:
         text = "The token is being changed by other clients all the time; try again."
         raise WireError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
 
-    async def _write(self, token_id: str, write: Operation) -> None:
+    async def _write(self, token_id: str, write: StoreOperation) -> None:
         """Write a token, notify the other brokers, and read it. BadVersion, NoNode, WireError."""
         writes = [write]
         if self._store.is_shared:
             notice = token_nodes.encode_change(token_id)
-            writes.append(Operation("create", token_nodes.CHANGE, notice, sequential=True))
+            writes.append(StoreOperation("create", token_nodes.CHANGE, notice, sequential=True))
         try:
             await self._store.apply(writes)
         except (BadVersion, NoNode):
@@ -308,21 +308,21 @@ class Tokens:
                 logger.info("delegation token %s of %s has ended", token_id, _named(known.token))
 
 
-def _decoded(node: Node) -> Known | None:
+def _decoded(node: Node) -> KnownToken | None:
     try:
-        return Known(node.stat.version, token_nodes.decode(node.path, node.data))
+        return KnownToken(node.stat.version, token_nodes.decode(node.path, node.data))
     except DAMAGED as error:
         logger.error("ignoring the delegation token in %s: %r", node.path, error)
         return None
 
 
-def _writing(known: Known, after: Token | None) -> Operation:
+def _writing(known: KnownToken, after: DelegationToken | None) -> StoreOperation:
     path = token_nodes.path_of(known.token.token_id)
     if after is None:
-        return Operation("delete", path, b"", known.version)
-    return Operation("set", path, token_nodes.encode(after), known.version)
+        return StoreOperation("delete", path, b"", known.version)
+    return StoreOperation("set", path, token_nodes.encode(after), known.version)
 
 
-def _named(token: Token) -> str:
+def _named(token: DelegationToken) -> str:
     """For a log line."""
     return str(token.owner)

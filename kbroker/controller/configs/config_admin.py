@@ -28,8 +28,8 @@ from kbroker.config.group_config import GROUP_KEYS
 from kbroker.config.key import Key
 from kbroker.config.loader import (
     BrokerConfig,
+    ConfigSource,
     PropertiesError,
-    Source,
     load_properties,
     without_effect,
 )
@@ -87,14 +87,14 @@ R = TypeVar("R", ResourceSettings, ResourceChanges)
 Changes = dict[tuple[int, str], dict[str, str]]
 
 
-class Topics(Protocol):
+class KnownTopics(Protocol):
     """What this needs of ``Metadata``."""
 
     def topic(self, name: str) -> object | None:
         """None if the topic is unknown or being deleted."""
 
 
-class Stored(Protocol):
+class StoredSettings(Protocol):
     """What this needs of ``StoredConfigs``."""
 
     @property
@@ -117,8 +117,8 @@ class ConfigAdmin:
 
     def __init__(
         self,
-        stored: Stored,
-        topics: Topics,
+        stored: StoredSettings,
+        topics: KnownTopics,
         broker_id: int,
         started_with: BrokerConfig,
         runtime_dir: str,
@@ -472,7 +472,7 @@ class ConfigAdmin:
             )
         if not applied:
             return False
-        layer = dict(dict(config.layers())[Source.STATIC_BROKER])
+        layer = dict(dict(config.layers())[ConfigSource.STATIC_BROKER])
         try:
             self._keep_file_layer(layer)
         except OSError as error:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from kbroker.metastore import entities, paths
-from kbroker.metastore.store import Operation
+from kbroker.metastore.store import StoreOperation
 
 Layers = Mapping[str, dict[str, str]]
 
@@ -80,7 +80,7 @@ class Configs:
         self.topics.pop(name, None)
         self.versions.pop(paths.topic_config(name), None)
 
-    def note_written(self, writes: Iterable[Operation]) -> None:
+    def note_written(self, writes: Iterable[StoreOperation]) -> None:
         """Update the versions after this process's own writes."""
         for operation in writes:
             if operation.path not in self.versions and operation.kind != "create":

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from kbroker.controller.configs.config_admin import Stored
+from kbroker.controller.configs.config_admin import StoredSettings
 from kbroker.controller.configs.configs import ConfigsChanged
 from kbroker.controller.state import decisions
 from kbroker.controller.state.decisions import Decision
@@ -34,7 +34,7 @@ EntityChanges = Mapping[str, Mapping[str, str | None]]
 class EntityAdmin:
     """A broker's operations on the configs of these entities."""
 
-    def __init__(self, stored: Stored) -> None:
+    def __init__(self, stored: StoredSettings) -> None:
         self._stored = stored
 
     async def alter_quotas(self, sender: Address, asked: AlterQuotas) -> None:

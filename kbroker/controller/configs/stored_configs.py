@@ -52,7 +52,7 @@ KINDS = (
 )
 
 
-class Uses(Protocol):
+class ConfigDistribution(Protocol):
     """Distributes configs to the processes of this broker: ``Hosting``."""
 
     def set_configs(
@@ -73,7 +73,7 @@ class StoredConfigs:
         self,
         store: Store,
         settled: SettledStore,
-        user: Uses,
+        user: ConfigDistribution,
         sleep: Callable[[int], Pending[None]],
         wall_ms: Callable[[], int],
     ) -> None:
@@ -251,7 +251,7 @@ def _names(changed: ConfigsChanged) -> str:
     return ", ".join(f"{kind} {name}" for kind, configs in kinds for name in configs)
 
 
-class Hosts(Protocol):
+class ConfigHosting(Protocol):
     """What this needs of ``Hosting``."""
 
     controller_epoch: int
@@ -272,7 +272,7 @@ class ConfiguredHosting:
 
     def __init__(
         self,
-        hosting: Hosts,
+        hosting: ConfigHosting,
         stored: StoredConfigs,
         creations: Creations,
         sleep: Callable[[int], Pending[None]],

@@ -20,15 +20,15 @@ from kbroker.cluster.control_requests import (
 )
 from kbroker.controller.configs.configs import ConfigsChanged
 from kbroker.controller.election import announcements
-from kbroker.controller.election.announcements import Request
+from kbroker.controller.election.announcements import AddressedRequest
 from kbroker.controller.election.awaited_responses import AwaitedResponses
 from kbroker.controller.election.events import EventQueue
 from kbroker.controller.state.counts import Counts
 from kbroker.controller.state.decisions import Decision
 from kbroker.controller.state.state import (
-    Broker,
     Change,
     ClusterState,
+    RegisteredBroker,
     TopicCreated,
     TopicRemoved,
 )
@@ -56,14 +56,14 @@ class Brokers(Protocol):
         Each is retried until the broker responds or its registration ends (``set_live``).
         """
 
-    def set_live(self, brokers: Mapping[int, Broker]) -> None:
+    def set_live(self, brokers: Mapping[int, RegisteredBroker]) -> None:
         """Set the registered brokers, each with its epoch and endpoints.
 
         Requests to any other registration complete with STALE_BROKER_EPOCH.
         """
 
 
-class Settings(Protocol):
+class SpreadsConfigs(Protocol):
     """Distributes configs to the processes of this broker: ``StoredConfigs``."""
 
     def set_configs(self, changed: ConfigsChanged) -> Pending[dict[str, int]]:
@@ -77,7 +77,7 @@ class ActiveController:
     """Carries out decisions during one controller epoch."""
 
     def __init__(
-        self, state: ClusterState, store: SettledStore, brokers: Brokers, settings: Settings
+        self, state: ClusterState, store: SettledStore, brokers: Brokers, settings: SpreadsConfigs
     ) -> None:
         self.state = state
         self.store = store
@@ -140,7 +140,7 @@ class ActiveController:
             elif isinstance(change, TopicRemoved):
                 self._settings.forget_topic(change.name)
 
-    def send(self, requests: Iterable[Request]) -> Pending[list[Completed]]:
+    def send(self, requests: Iterable[AddressedRequest]) -> Pending[list[Completed]]:
         """Resolves with the responses, in order."""
         sent = list(requests)
         done: Pending[list[Completed]] = Pending()
@@ -183,6 +183,6 @@ class ActiveController:
         return self._told.wait(self.state.broker_id)
 
 
-def tells(sent: Request) -> bool:
+def tells(sent: AddressedRequest) -> bool:
     """False for StopReplica, which may take as long as the restart of a process."""
     return not isinstance(sent.request, StopReplica)

@@ -35,7 +35,7 @@ from kbroker.controller.state.state import (
 )
 
 
-class Request(NamedTuple):
+class AddressedRequest(NamedTuple):
     """A control request and the broker it is for."""
 
     broker_id: int
@@ -120,7 +120,7 @@ class Batch:
 
     # -- requests --
 
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[AddressedRequest]:
         """The requests, in the order in which to send them.
 
         New brokers are announced first, because a follower must know the address of its leader.
@@ -132,7 +132,7 @@ class Batch:
         find the logs to delete. A broker that registers again gets StopReplica once more for
         replicas that were moved away: its last registration may have ended before it heard of that.
         """
-        requests: list[Request] = []
+        requests: list[AddressedRequest] = []
         state = self._state
         others = [broker_id for broker_id in state.brokers if broker_id not in self._untold]
         if self._brokers_changed:
@@ -155,12 +155,12 @@ class Batch:
         for broker_id, stopped in self._stopped.items():
             if broker_id in state.brokers:
                 request = StopReplica(self._sender(broker_id), list(stopped.values()))
-                requests.append(Request(broker_id, request))
+                requests.append(AddressedRequest(broker_id, request))
         return requests
 
     def _leader_and_isr(
         self, broker_id: int, partitions: dict[PartitionKey, bool]
-    ) -> list[Request]:
+    ) -> list[AddressedRequest]:
         state, told, topic_ids = self._state, list[LedPartition](), dict[str, bytes]()
         creations: dict[str, bytes] = {}
         for key, is_new in partitions.items():
@@ -174,9 +174,9 @@ class Batch:
         if not told or broker_id not in state.brokers:
             return []
         request = LeaderAndIsr(self._sender(broker_id), told, topic_ids, creations)
-        return [Request(broker_id, request)]
+        return [AddressedRequest(broker_id, request)]
 
-    def _metadata(self, keys: Iterable[PartitionKey], to: Iterable[int]) -> list[Request]:
+    def _metadata(self, keys: Iterable[PartitionKey], to: Iterable[int]) -> list[AddressedRequest]:
         state, told, topic_ids = self._state, list[KnownPartition](), dict[str, bytes]()
         for key in keys:
             partition, topic = state.partition(key), state.topic(key[0])
@@ -189,7 +189,7 @@ class Batch:
             told.append(being_deleted(row) if topic.deleting else row)
         return self._to_all(told, topic_ids, to)
 
-    def _deletion(self) -> list[Request]:
+    def _deletion(self) -> list[AddressedRequest]:
         """UpdateMetadata that marks these topics as being deleted."""
         topics = [self._state.existing(name) for name in self._deleted]
         told = [
@@ -202,10 +202,12 @@ class Batch:
 
     def _to_all(
         self, told: list[KnownPartition], topic_ids: dict[str, bytes], to: Iterable[int]
-    ) -> list[Request]:
+    ) -> list[AddressedRequest]:
         live = live_brokers(self._state)
         return [
-            Request(broker_id, UpdateMetadata(self._sender(broker_id), told, topic_ids, live))
+            AddressedRequest(
+                broker_id, UpdateMetadata(self._sender(broker_id), told, topic_ids, live)
+            )
             for broker_id in to
             if broker_id in self._state.brokers
         ]
@@ -214,14 +216,14 @@ class Batch:
         return sender(self._state, broker_id)
 
 
-def at_start(state: ClusterState, to: Iterable[int]) -> list[Request]:
+def at_start(state: ClusterState, to: Iterable[int]) -> list[AddressedRequest]:
     """The complete state, for brokers that have nothing from this controller yet."""
     batch = Batch(state)
     batch.tell_all_to(to)
     return batch.requests()
 
 
-def of_changes(state: ClusterState, changes: Iterable[Change]) -> list[Request]:
+def of_changes(state: ClusterState, changes: Iterable[Change]) -> list[AddressedRequest]:
     """The requests that follow from changes of the state."""
     batch = Batch(state)
     batch.add(changes)
@@ -266,7 +268,7 @@ def sender(state: ClusterState, broker_id: int) -> Sender:
     return Sender(state.broker_id, state.controller_epoch, state.brokers[broker_id].epoch)
 
 
-def stop(state: ClusterState, names: Iterable[str]) -> list[Request]:
+def stop(state: ClusterState, names: Iterable[str]) -> list[AddressedRequest]:
     """StopReplica with deletion for topics being deleted; all their brokers must be live."""
     batch = Batch(state)
     for name in names:

@@ -19,7 +19,7 @@ OTHERS_MS = 2_000
 Sleep = Callable[[int], Pending[None]]
 
 
-class Waiting(NamedTuple):
+class WaitingCaller(NamedTuple):
     """A caller that waits for requests up to ``order``. broker_id: whose responses; None means
     all.
     """
@@ -36,7 +36,7 @@ class AwaitedResponses:
         self._last = 0
         # By order, the requests in flight of each broker. BOUND: by the requests of clients.
         self._open: dict[int, Counter[int]] = {}
-        self._waiting: list[Waiting] = []
+        self._waiting: list[WaitingCaller] = []
 
     def sent(self, broker_ids: Iterable[int]) -> int:
         """A request to each of these; returns the order, for ``responded``."""
@@ -62,10 +62,10 @@ class AwaitedResponses:
     def wait(self, broker_id: int | None = None) -> Pending[None]:
         """Resolves when all brokers, or this one, have responded to all requests sent so far."""
         pending: Pending[None] = Pending()
-        self._settle(Waiting(self._last, broker_id, pending))
+        self._settle(WaitingCaller(self._last, broker_id, pending))
         return pending
 
-    def _settle(self, one: Waiting) -> None:
+    def _settle(self, one: WaitingCaller) -> None:
         """Resolve it, or keep it."""
         orders = (order for order in self._open if order <= one.order)
         if any(one.broker_id is None or one.broker_id in self._open[order] for order in orders):

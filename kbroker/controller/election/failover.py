@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 from kbroker.controller.election.events import EventQueue
 from kbroker.controller.replicas.background import Background
-from kbroker.controller.state.state import Broker, ClusterState
+from kbroker.controller.state.state import ClusterState, RegisteredBroker
 from kbroker.controller.store import persistence
 from kbroker.controller.store.topic_nodes import DAMAGED
 from kbroker.ipc.pending import Pending, TooLate, run, within
@@ -29,11 +29,11 @@ from kbroker.peers.evidence import (
     STILL_SERVED_MS,
     Hearing,
     Inquiry,
-    Outcome,
+    InquiryOutcome,
     PeerEvidence,
 )
 from kbroker.peers.link import LinkFailed
-from kbroker.peers.watch import Owner, Watched
+from kbroker.peers.watch import WatchedBroker, WatchOwner
 from kbroker.wording import named_brokers
 
 logger = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class Presence(NamedTuple):
 class Peers(Protocol):
     """The other brokers: ``peers.watch.PeerWatches``."""
 
-    def watch(self, wanted: Mapping[int, Watched], owner: Owner) -> None:
+    def watch(self, wanted: Mapping[int, WatchedBroker], owner: WatchOwner) -> None:
         """Watch these registrations and no others."""
 
     def evidence(self, broker_id: int) -> PeerEvidence | None:
@@ -68,7 +68,7 @@ class Peers(Protocol):
         """Whether a broker hears from another one. Raises LinkFailed."""
 
 
-class Host(Protocol):
+class FailoverHost(Protocol):
     """What this needs of the controller process."""
 
     def now_ms(self) -> int:
@@ -100,7 +100,12 @@ class Failover:
     """me: this broker's id. is_on: ``failover.fast``, as it is now."""
 
     def __init__(
-        self, me: int, store: SettledStore, peers: Peers, host: Host, is_on: Callable[[], bool]
+        self,
+        me: int,
+        store: SettledStore,
+        peers: Peers,
+        host: FailoverHost,
+        is_on: Callable[[], bool],
     ) -> None:
         self.counts = FailoverCounts()
         self._me = me
@@ -109,7 +114,7 @@ class Failover:
         self._host = host
         self._is_on = is_on
         self._turns = EventQueue()
-        self._registered: dict[int, Broker] = {}
+        self._registered: dict[int, RegisteredBroker] = {}
         self._is_watching = False
         self._at_work: set[int] = set()
         # When a controller's connections had ended that was deposed: the same evidence does that
@@ -131,7 +136,7 @@ class Failover:
             self._is_watching = True
         self._registered = await persistence.registrations(self._store)
         watched = {
-            broker_id: Watched(broker.epoch, broker.live, broker.answers)
+            broker_id: WatchedBroker(broker.epoch, broker.live, broker.answers)
             for broker_id, broker in self._registered.items()
             if broker_id != self._me and self._is_on()
         }
@@ -230,7 +235,7 @@ class Failover:
         if is_controller and self._deposed.get(broker_id) == closed_ms:
             return False
         outcome, said = await self._inquire(broker_id, broker.epoch, evidence)
-        if outcome is not Outcome.CONFIRMED or not self._is_gone(broker_id):
+        if outcome is not InquiryOutcome.CONFIRMED or not self._is_gone(broker_id):
             return True
         why = f"its connections ended and its listener refuses; {said}"
         if is_controller:
@@ -255,13 +260,13 @@ class Failover:
 
     async def _inquire(
         self, broker_id: int, epoch: int, evidence: PeerEvidence
-    ) -> tuple[Outcome, str]:
+    ) -> tuple[InquiryOutcome, str]:
         """Ask all other brokers, and say what came of it."""
         if self._has_heard(broker_id, evidence):
             self.counts.vetoes += 1
             logger.info("broker %d cannot be reached, but still follows this one: its session "
                         "decides", broker_id)  # fmt: skip
-            return Outcome.VETOED, ""
+            return InquiryOutcome.VETOED, ""
         inquiry = Inquiry(self._others(broker_id), self._is_gone)
         while (outcome := inquiry.outcome) is None:
             asked = [(b, self._asked(b, broker_id, epoch)) for b in inquiry.next_round()]
@@ -272,13 +277,13 @@ class Failover:
                     inquiry.silent(other)
             if inquiry.outcome is None:
                 await self._host.sleep(ROUND_MS)
-        if outcome is Outcome.VETOED:
+        if outcome is InquiryOutcome.VETOED:
             self.counts.vetoes += 1
             logger.info(
                 "broker %d cannot be reached from here, but %s still hears from it: its session "
                 "decides", broker_id, named_brokers(inquiry.vetoes),
             )  # fmt: skip
-        elif outcome is Outcome.UNANSWERED:
+        elif outcome is InquiryOutcome.UNANSWERED:
             text = "broker %d cannot be reached, but no other broker answers: its session decides"
             logger.info(text, broker_id)
         agreeing = inquiry.agreeing
@@ -302,7 +307,7 @@ class Failover:
         evidence = self._peers.evidence(broker_id)
         return evidence is not None and evidence.is_gone
 
-    async def _depose(self, presence: Presence, broker: Broker, why: str) -> None:
+    async def _depose(self, presence: Presence, broker: RegisteredBroker, why: str) -> None:
         """Delete the node of a controller that is gone, unless there was an election since."""
         if presence.session_id != broker.session_id:
             return  # elected by another session than the one that registered it

@@ -23,7 +23,7 @@ from kbroker.metastore.store import (
     Node,
     NodeExists,
     NoNode,
-    Operation,
+    StoreOperation,
     foreign_cluster,
 )
 from kbroker.types import BrokerId
@@ -49,7 +49,7 @@ class Registration(NamedTuple):
     failover: bool = False  # whether it answers PeerStatus
 
 
-class Registered(NamedTuple):
+class StoredRegistration(NamedTuple):
     """A registration in the store. ``epoch``: the broker epoch."""
 
     epoch: int
@@ -73,7 +73,7 @@ class Elected(NamedTuple):
     """A won election. ``fence``: the condition of every write of this controller."""
 
     epoch: int
-    fence: Operation
+    fence: StoreOperation
 
 
 async def check_cluster(store: SettledStore, cluster_id: str) -> None:
@@ -116,7 +116,7 @@ async def check_addresses(store: SettledStore, me: Registration) -> None:
 
 async def register(
     store: SettledStore, me: Registration, session_id: int, now_ms: int
-) -> Registered:
+) -> StoredRegistration:
     """Register the broker for as long as the session lasts. Raises AlreadyRegistered.
 
     session_id: the store's session; one that was resumed has the registration already.
@@ -161,7 +161,7 @@ async def register(
             if error.path != path:
                 raise
             continue  # the session, and its node, ended in between
-        return Registered(node.stat.created_id, node.stat.owner_session)
+        return StoredRegistration(node.stat.created_id, node.stat.owner_session)
 
 
 async def latest_controller_epoch(store: SettledStore) -> int:
@@ -248,4 +248,4 @@ async def elect(
         await transaction.commit()
     except (NodeExists, BadVersion):
         return None
-    return Elected(epoch, Operation("check", paths.CONTROLLER_EPOCH, version=version))
+    return Elected(epoch, StoreOperation("check", paths.CONTROLLER_EPOCH, version=version))

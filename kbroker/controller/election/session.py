@@ -46,7 +46,7 @@ ENDS_LATE_MS = 4_000
 WRONG_CLUSTER_MS = 10_000
 
 
-class Host(Protocol):
+class SessionHost(Protocol):
     """What the session needs from the controller process."""
 
     @property
@@ -84,10 +84,10 @@ class Host(Protocol):
         """A turn ended with an unexpected error."""
 
 
-class Session:
+class BrokerSession:
     """One broker's session with one store. ``broker_epoch``: -1 before the first registration."""
 
-    def __init__(self, store: Store, me: Registration, host: Host) -> None:
+    def __init__(self, store: Store, me: Registration, host: SessionHost) -> None:
         self._store = store
         self._plain = SettledStore(store)
         self._me = me

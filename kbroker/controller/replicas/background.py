@@ -14,7 +14,7 @@ from kbroker.cluster.control_requests import NO_LEADER, PartitionKey
 from kbroker.controller.configs.configs import ConfigsChanged
 from kbroker.controller.election.active_controller import ActiveController
 from kbroker.controller.replicas.brokers import BrokerChanges
-from kbroker.controller.replicas.features import Features
+from kbroker.controller.replicas.features import FeatureLevels
 from kbroker.controller.replicas.isr_requests import IsrRequests
 from kbroker.controller.replicas.leader_balance import LeaderBalance
 from kbroker.controller.replicas.leader_elections import LeaderElections
@@ -60,7 +60,7 @@ class Background:
             sleep,
             lambda: self.reassigning.is_any,
         )
-        self.features = Features(self.writes, controller.events, setting)
+        self.features = FeatureLevels(self.writes, controller.events, setting)
         controller.heard = self.brokers.heard
         self.brokers.changed = self.features.look
 

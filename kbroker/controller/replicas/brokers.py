@@ -14,7 +14,7 @@ from kbroker.cluster.control_requests import LeaderAndIsr, PartitionKey
 from kbroker.controller.election.active_controller import Completed
 from kbroker.controller.election.announcements import is_current
 from kbroker.controller.replicas.partition_writes import PartitionWrites
-from kbroker.controller.state.state import Broker
+from kbroker.controller.state.state import RegisteredBroker
 from kbroker.controller.store import persistence
 from kbroker.controller.store.store_watch import StoreWatch
 from kbroker.errors import ErrorCode
@@ -33,7 +33,9 @@ class BrokerDifferences(NamedTuple):
     moved: list[int]  # the same registration with other endpoints
 
 
-def compare(known: Mapping[int, Broker], found: Mapping[int, Broker]) -> BrokerDifferences:
+def compare(
+    known: Mapping[int, RegisteredBroker], found: Mapping[int, RegisteredBroker]
+) -> BrokerDifferences:
     """Compare the known brokers with the registrations in the store."""
     differences = BrokerDifferences([], [], [])
     for broker_id, broker in known.items():
@@ -77,7 +79,7 @@ class BrokerChanges:
         if gone or come:
             self.changed()
 
-    async def _forget_early(self, found: dict[int, Broker]) -> None:
+    async def _forget_early(self, found: dict[int, RegisteredBroker]) -> None:
         """Leave out brokers that were removed early and whose registrations still last. Where one
         has ended, what had to wait for that may be done.
         """
@@ -123,7 +125,7 @@ class BrokerChanges:
         for path in wanted:
             await self._watch.follow(path, self.look)
 
-    async def _lose(self, gone: list[int], found: Mapping[int, Broker]) -> None:
+    async def _lose(self, gone: list[int], found: Mapping[int, RegisteredBroker]) -> None:
         """Elect new leaders for their partitions."""
         again = [broker_id for broker_id in gone if broker_id in found]
         logger.info("brokers gone: %s, of which registered again: %s", gone, again)

@@ -35,14 +35,14 @@ FIRST_GUARDED = ProtocolVersion.V2_7_IV0
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 
 
-class Stored(NamedTuple):
+class StoredLevels(NamedTuple):
     """Finalized levels, and the version of their node; None if there is no node."""
 
     levels: dict[str, int]
     version: int | None
 
 
-class Features:
+class FeatureLevels:
     """Of one controller."""
 
     def __init__(
@@ -170,13 +170,13 @@ class Features:
             for broker_id in partition.replicas
         }
 
-    async def _read(self) -> Stored:
+    async def _read(self) -> StoredLevels:
         try:
             node = await self._store.get(paths.FEATURES)
         except NoNode:
-            return Stored({}, None)
+            return StoredLevels({}, None)
         try:
-            return Stored(paths.decode_features(node.data), node.stat.version)
+            return StoredLevels(paths.decode_features(node.data), node.stat.version)
         except DAMAGED as error:
             text = f"{paths.FEATURES} in the metadata store cannot be read: {error!r}"
             raise WireError(ErrorCode.UNKNOWN_SERVER_ERROR, text) from error

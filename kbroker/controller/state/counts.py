@@ -47,7 +47,7 @@ class Counts:
         return max(0, self.registrations - 1)
 
 
-class Watched:
+class AttentionCounts:
     """Gauges of partitions that need attention. Counted again only after the state has changed."""
 
     def __init__(self) -> None:

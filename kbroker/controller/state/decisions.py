@@ -26,11 +26,11 @@ from kbroker.controller.state.state import (
     TopicRemoved,
     TopicState,
 )
-from kbroker.controller.state.topics import Assignment, NewTopic
+from kbroker.controller.state.topics import Assignment, PlannedTopic
 from kbroker.controller.store.topic_nodes import create_partitions, create_topic
 from kbroker.metastore import paths
 from kbroker.metastore.entities import entity_config
-from kbroker.metastore.store import ANY_VERSION, Node, Operation, Transaction
+from kbroker.metastore.store import ANY_VERSION, Node, StoreOperation, StoreTransaction
 
 # Kinds of configs that Kafka 2.7 does not have.
 UNKNOWN_TO_KAFKA = (paths.GROUP_CONFIGS, paths.IP_CONFIGS, paths.CLIENT_METRICS_CONFIGS)
@@ -38,16 +38,16 @@ REMOVED_IF_EMPTY = (paths.GROUP_CONFIGS, paths.CLIENT_METRICS_CONFIGS)
 
 
 class Decision(NamedTuple):
-    writes: list[Operation]
+    writes: list[StoreOperation]
     changes: list[Change]
 
 
-def collect() -> Transaction[list[Operation]]:
+def collect() -> StoreTransaction[list[StoreOperation]]:
     """A transaction that only collects its operations."""
-    return Transaction(lambda operations: operations)
+    return StoreTransaction(lambda operations: operations)
 
 
-def create(state: ClusterState, topics: Iterable[NewTopic]) -> Decision:
+def create(state: ClusterState, topics: Iterable[PlannedTopic]) -> Decision:
     """Create topics with their configs and the first state of each partition."""
     transaction, changes = collect(), list[Change]()
     for new in topics:
@@ -201,7 +201,7 @@ def configure(configs: Configs, changed: ConfigsChanged, *, is_shared: bool) -> 
             transaction.check(paths.topic(name), ANY_VERSION)
         # COMPAT: Kafka 2.7 stops processing notifications at one of an unknown entity type.
         transaction.operations += [
-            Operation("set", of_kind)
+            StoreOperation("set", of_kind)
             for of_kind in UNKNOWN_TO_KAFKA
             if any(path.startswith(of_kind + "/") for path, _ in documents)
         ]

@@ -141,7 +141,7 @@ Change = (
 )
 
 
-class Broker(NamedTuple):
+class RegisteredBroker(NamedTuple):
     """A registered broker. ``epoch``: its broker epoch. is_suspect: it has registered after a power
     failure in which some of its logs may have lost records. features: the highest levels that it
     supports; None for a Kafka. answers: PeerStatus. session_id: of the registration; 0 if unknown.
@@ -169,7 +169,7 @@ class ClusterState:
         self.broker_id = BrokerId(broker_id)
         self.topic_ids = topic_ids or TopicIds()
         self.controller_epoch = controller_epoch
-        self.brokers: dict[int, Broker] = {}
+        self.brokers: dict[int, RegisteredBroker] = {}
         # Registrations that outlast their brokers, which are not in ``brokers`` any more: the epoch
         # of each by broker.
         self.removed_early: dict[int, int] = {}
@@ -335,7 +335,7 @@ class ClusterState:
         self.shutting_down.discard(broker_id)
         self.offline_replicas.pop(broker_id, None)
 
-    def add_broker(self, broker_id: int, broker: Broker) -> None:
+    def add_broker(self, broker_id: int, broker: RegisteredBroker) -> None:
         """Add a broker, or replace its registration."""
         self.version += 1
         self.brokers[broker_id] = broker
@@ -347,4 +347,4 @@ class ClusterState:
         rack: str | None,
         epoch: int = NO_BROKER_EPOCH,
     ) -> None:
-        self.add_broker(broker_id, Broker(epoch, LiveBroker(endpoints, rack)))
+        self.add_broker(broker_id, RegisteredBroker(epoch, LiveBroker(endpoints, rack)))

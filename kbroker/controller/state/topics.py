@@ -10,7 +10,7 @@ from kbroker.cluster.topic_names import NAME_LENGTH_MAX, PARTITIONS_MAX, name_fa
 from kbroker.controller.state.state import ClusterState, TopicState
 from kbroker.errors import ConfigError, ErrorCode, WireError
 from kbroker.internal_topics import INTERNAL_TOPICS
-from kbroker.ipc.calls import Assigned, Setting, TopicToCreate
+from kbroker.ipc.calls import Assigned, SettingValue, TopicToCreate
 from kbroker.replica_placement import Choose, place_replicas
 
 CHOSEN_BY_BROKER = -1
@@ -21,7 +21,7 @@ ValidateConfig = Callable[[Mapping[str, str]], None]
 CheckRoom = Callable[[str, int], None]
 
 
-class NewTopic(NamedTuple):
+class PlannedTopic(NamedTuple):
     name: str
     topic_id: bytes
     assignment: Assignment
@@ -49,7 +49,7 @@ def plan_topic(
     cordoned: Collection[int] = (),
     check_room: CheckRoom | None = None,
     choose: Choose = random.randrange,
-) -> NewTopic:
+) -> PlannedTopic:
     """Plan the topic of a CreateTopics entry.
 
     defaults: partitions and replication_factor of the broker. cordoned: brokers that get a replica
@@ -92,7 +92,7 @@ def plan_topic(
             check_room(name, count_hosted(state, racks, count, factor))
         assignment = dict(enumerate(place_replicas(racks, count, factor, choose=choose)))
     config = topic_config(request.configs, validate_config)
-    return NewTopic(name, new_topic_id(), assignment, config)
+    return PlannedTopic(name, new_topic_id(), assignment, config)
 
 
 def check_partition_count(count: int) -> None:
@@ -144,7 +144,9 @@ def usable_brokers(
     return usable
 
 
-def topic_config(entries: Sequence[Setting], validate_config: ValidateConfig) -> dict[str, str]:
+def topic_config(
+    entries: Sequence[SettingValue], validate_config: ValidateConfig
+) -> dict[str, str]:
     """The configs of a new topic. INVALID_CONFIG; INVALID_REQUEST if one is named twice."""
     config: dict[str, str] = {}
     for key, value in entries:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from kbroker.controller.state.topics import NewTopic
+from kbroker.controller.state.topics import PlannedTopic
 from kbroker.controller.store.persistence import PRODUCER_ID_BLOCK_SIZE
 from kbroker.controller.store.topic_nodes import all_in_sync, create_partitions, create_topic
 from kbroker.metastore import paths
@@ -26,7 +26,7 @@ NO_CONTROLLER_EPOCH = 0
 class Adopted(NamedTuple):
     """A topic found on disk. ``leader_epochs``: only for partitions whose logs have one."""
 
-    topic: NewTopic
+    topic: PlannedTopic
     leader_epochs: dict[int, int]
 
 

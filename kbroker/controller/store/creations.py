@@ -29,7 +29,7 @@ READS_AT_ONCE = 500
 FAILURES = (TooLate, StoreError, StoreFailed, Fenced)
 
 
-class Hosts(Protocol):
+class TopicHosting(Protocol):
     """What this needs of ``Hosting``."""
 
     def creation(self, name: str) -> bytes:
@@ -46,7 +46,7 @@ class Creations:
     """Of one broker. A store that is not shared knows topic ids, and is not asked."""
 
     def __init__(
-        self, store: SettledStore, hosting: Hosts, sleep: Callable[[int], Pending[None]]
+        self, store: SettledStore, hosting: TopicHosting, sleep: Callable[[int], Pending[None]]
     ) -> None:
         self._store = store
         self._hosting = hosting
@@ -106,7 +106,7 @@ class OwnHosting:
     record in a directory of that name is another topic's.
     """
 
-    def __init__(self, hosting: Hosts, creations: Creations) -> None:
+    def __init__(self, hosting: TopicHosting, creations: Creations) -> None:
         self._hosting = hosting
         self._creations = creations
 

@@ -9,12 +9,12 @@ from contextlib import suppress
 from kbroker.cluster.control_requests import LiveBroker, PartitionKey
 from kbroker.controller.configs.configs import Configs, ConfigsChanged
 from kbroker.controller.state.state import (
-    Broker,
     Change,
     ClusterState,
     DeletionBegun,
     PartitionsChanged,
     PartitionState,
+    RegisteredBroker,
     TopicCreated,
     TopicEnlarged,
     TopicState,
@@ -79,7 +79,7 @@ async def _topic_with_id(
     return topic
 
 
-async def registrations(store: SettledStore) -> dict[int, Broker]:
+async def registrations(store: SettledStore) -> dict[int, RegisteredBroker]:
     """The registered brokers. Registrations that cannot be parsed are left out."""
     brokers = {}
     for node in await store.subtree(paths.BROKER_IDS):
@@ -88,7 +88,7 @@ async def registrations(store: SettledStore) -> dict[int, Broker]:
             live = LiveBroker(*paths.decode_broker(node.data))
             if store.is_shared and not all(host for _, host, _, _ in live.endpoints):
                 raise ValueError("an endpoint has no host")
-            brokers[broker_id] = Broker(
+            brokers[broker_id] = RegisteredBroker(
                 node.stat.created_id,
                 live,
                 paths.is_suspect_broker(node.data),

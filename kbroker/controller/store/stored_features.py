@@ -25,7 +25,7 @@ class UnsupportedFeatures(Exception):
     """The cluster has features that this release lacks; the message names them."""
 
 
-class Uses(Protocol):
+class FeatureDistribution(Protocol):
     """Distributes the features to the processes of this broker: ``Hosting``."""
 
     def set_features(self, features: Finalized) -> Pending[Any]:
@@ -39,7 +39,7 @@ class StoredFeatures:
         self,
         store: Store,
         settled: SettledStore,
-        user: Uses,
+        user: FeatureDistribution,
         sleep: Callable[[int], Pending[None]],
         failed: Callable[[BaseException], None],
     ) -> None:

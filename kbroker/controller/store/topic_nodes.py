@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 
 from kbroker.cluster.topic_names import name_fault
 from kbroker.controller.state.state import PartitionState, without_state
-from kbroker.controller.state.topics import Assignment, NewTopic
+from kbroker.controller.state.topics import Assignment, PlannedTopic
 from kbroker.metastore import paths
-from kbroker.metastore.store import Node, Transaction
+from kbroker.metastore.store import Node, StoreTransaction
 
 logger = logging.getLogger(__name__)
 
 
 def create_topic(
-    transaction: Transaction[Any],
-    topic: NewTopic,
+    transaction: StoreTransaction[Any],
+    topic: PlannedTopic,
     config_version: int | None,
     partitions: Mapping[int, PartitionState],
     controller_epoch: int,
@@ -33,8 +33,8 @@ def create_topic(
 
 
 def write_assignment(
-    transaction: Transaction[Any],
-    topic: NewTopic,
+    transaction: StoreTransaction[Any],
+    topic: PlannedTopic,
     config_version: int | None,
     topic_id: bytes | None,
 ) -> None:
@@ -48,7 +48,7 @@ def write_assignment(
 
 
 def create_partitions(
-    transaction: Transaction[Any],
+    transaction: StoreTransaction[Any],
     name: str,
     partitions: Mapping[int, PartitionState],
     controller_epoch: int,

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from kbroker.controller.state.decisions import Decision
 from kbroker.controller.store.persistence import ATTEMPTS
 from kbroker.metastore.settled import SettledStore
-from kbroker.metastore.store import BadVersion, NodeExists, NoNode, Operation
+from kbroker.metastore.store import BadVersion, NodeExists, NoNode, StoreOperation
 
 logger = logging.getLogger(__name__)
 
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 async def write_decided(
     store: SettledStore,
     decide: Callable[[], Decision],
-    wrote: Callable[[Iterable[Operation]], None],
+    wrote: Callable[[Iterable[StoreOperation]], None],
     reread: Callable[[], Awaitable[None]],
 ) -> Decision:
     """The decision that was written. Raises BadVersion, NodeExists or NoNode when every attempt

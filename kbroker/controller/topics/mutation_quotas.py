@@ -46,7 +46,7 @@ class Bucket:
         return max(0, round(-self._tokens / self._rate * 1000))
 
 
-class Asked(Protocol):
+class MutationRequest(Protocol):
     """A request to change topics. client_id: None if no quota of changes can apply."""
 
     @property
@@ -111,7 +111,7 @@ class MutationQuotas:
         self._now_ms = now_ms
         self._buckets: dict[Sharing, Bucket] = {}
 
-    def of(self, asked: Asked) -> Mutations:
+    def of(self, asked: MutationRequest) -> Mutations:
         """What a request may change now."""
         if asked.client_id is None:
             return Mutations()

@@ -17,18 +17,18 @@ from kbroker.controller.election.awaited_responses import known_in_time
 from kbroker.controller.state import decisions
 from kbroker.controller.state.decisions import Decision
 from kbroker.controller.state.state import Change, DeletionBegun, LogsDeleted, TopicCreated
-from kbroker.controller.state.topics import NewTopic
+from kbroker.controller.state.topics import PlannedTopic
 from kbroker.controller.store import persistence
 from kbroker.controller.store.store_failure import store_failure
-from kbroker.controller.topics.mutation_quotas import Asked, Mutations
+from kbroker.controller.topics.mutation_quotas import MutationRequest, Mutations
 from kbroker.controller.topics.topic_requests import (
-    Creations,
-    Deletions,
+    PlannedCreations,
+    PlannedDeletions,
+    PlannedRoom,
     TopicRequests,
     failure,
     timed_out,
 )
-from kbroker.controller.topics.topic_requests import Room as PlannedRoom
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.calls import (
     NOBODY,
@@ -55,7 +55,7 @@ RETRY_MS = 5_000
 AwaitedResponses = Pending[list[Completed]]
 
 
-class Room(PlannedRoom, Protocol):
+class ReservedRoom(PlannedRoom, Protocol):
     """The room of this broker, whose slots are reserved before a topic is written."""
 
     def reserve(self, name: str, partitions: Collection[int]) -> None:
@@ -67,7 +67,7 @@ class Room(PlannedRoom, Protocol):
 
 class Created(NamedTuple):
     results: list[TopicResult]
-    topics: list[NewTopic]
+    topics: list[PlannedTopic]
     told: AwaitedResponses
 
 
@@ -78,10 +78,10 @@ class TopicAdmin:
         self,
         controller: ActiveController,
         requests: TopicRequests,
-        room: Callable[[], Room],
+        room: Callable[[], ReservedRoom],
         sleep: Callable[[int], Pending[None]],
         has_all_directories: Callable[[], bool],
-        mutations: Callable[[Asked], Mutations] = lambda _: Mutations(),
+        mutations: Callable[[MutationRequest], Mutations] = lambda _: Mutations(),
     ) -> None:
         """room: returns this broker's room, for one request. has_all_directories: returns whether
         all log directories are online. mutations: what a request may change.
@@ -122,7 +122,7 @@ class TopicAdmin:
             planned = self._requests.creations(asked, self._room())
             self._say_rejected(asked, planned)
             return Created(planned.results, [], done([]))
-        planned = Creations([], [], [])
+        planned = PlannedCreations([], [], [])
         reserved: dict[str, list[int]] = {}
 
         def decide() -> Decision:
@@ -148,7 +148,7 @@ class TopicAdmin:
 
     def _plan_creations(
         self, asked: CreateTopics, reserved: dict[str, list[int]], mutations: Mutations
-    ) -> Creations:
+    ) -> PlannedCreations:
         """Plan the topics, with a reserved slot for every replica on this broker."""
         no_place: dict[str, WireError] = {}
         while True:
@@ -173,7 +173,7 @@ class TopicAdmin:
             self._room().give_back(name, partitions)
         reserved.clear()
 
-    def _say_rejected(self, asked: CreateTopics, planned: Creations) -> None:
+    def _say_rejected(self, asked: CreateTopics, planned: PlannedCreations) -> None:
         """Log rejected auto-creations: clients get only an error code for them, and retry."""
         if not asked.auto:
             return
@@ -275,7 +275,7 @@ class TopicAdmin:
         """The results, the names of the topics now marked for deletion, and the brokers' responses
         to that.
         """
-        planned = Deletions([], [])
+        planned = PlannedDeletions([], [])
 
         def decide() -> Decision:
             nonlocal planned
@@ -293,7 +293,7 @@ class TopicAdmin:
         told = self._controller.enter(decision.changes)
         return planned.results, planned.names, told
 
-    def _within_quota(self, planned: Deletions, mutations: Mutations) -> Deletions:
+    def _within_quota(self, planned: PlannedDeletions, mutations: Mutations) -> PlannedDeletions:
         """The deletions without those for which the client has to wait."""
         errors: dict[str | None, WireError] = {}
         for name in planned.names:
@@ -305,7 +305,7 @@ class TopicAdmin:
             r if r.error or r.name not in errors else failure(r.name, errors[r.name], r.topic_id)
             for r in planned.results
         ]
-        return Deletions(results, [name for name in planned.names if name not in errors])
+        return PlannedDeletions(results, [name for name in planned.names if name not in errors])
 
     def resume_deletions(self) -> None:
         """Finish deletions that an earlier controller began. Called once, after the election."""

@@ -15,12 +15,12 @@ from typing import Any, Protocol
 from kbroker.cluster.topic_ids import TopicIds
 from kbroker.controller.election.events import EventQueue
 from kbroker.controller.state.state import ClusterState, TopicState
-from kbroker.controller.state.topics import NewTopic
+from kbroker.controller.state.topics import PlannedTopic
 from kbroker.controller.store import persistence
 from kbroker.controller.store.persistence import ATTEMPTS
 from kbroker.controller.store.store_failure import store_failure
 from kbroker.controller.store.topic_nodes import write_assignment
-from kbroker.controller.topics.topic_requests import Room, TopicRequests, failure
+from kbroker.controller.topics.topic_requests import PlannedRoom, TopicRequests, failure
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.calls import CreateTopics, TopicResult
 from kbroker.ipc.pending import Pending
@@ -59,7 +59,7 @@ class TopicCreation:
         events: EventQueue,
         topic_ids: TopicIds,
         requests: Requests,
-        room: Callable[[], Room],
+        room: Callable[[], PlannedRoom],
         is_led: Callable[[str], bool],
         sleep: Callable[[int], Pending[None]],
     ) -> None:
@@ -109,7 +109,7 @@ class TopicCreation:
         state.mark_deleting(name for name in marked if state.topic(name))
         return state
 
-    async def _write(self, new: NewTopic) -> TopicResult:
+    async def _write(self, new: PlannedTopic) -> TopicResult:
         for _ in range(ATTEMPTS):
             config = await self._store.exists(paths.topic_config(new.name))
             transaction = self._store.multi()

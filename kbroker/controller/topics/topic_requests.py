@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from kbroker.controller.state.state import ClusterState, TopicState
 from kbroker.controller.state.topics import (
     Assignment,
-    NewTopic,
+    PlannedTopic,
     ValidateConfig,
     existing_topic,
     plan_partitions,
@@ -25,7 +25,7 @@ from kbroker.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.ipc.calls import (
     CreateTopics,
     DeleteTopics,
-    Setting,
+    SettingValue,
     TopicResult,
     TopicToCreate,
     TopicToDelete,
@@ -43,7 +43,7 @@ NONE_REJECTED: Mapping[str, WireError] = {}
 NO_POLICIES = Policies()
 
 
-class Room(Protocol):
+class PlannedRoom(Protocol):
     """The slots that this broker has left for the topics of one request: ``hosting.room``."""
 
     def check(self, name: str, hosted: int) -> None:
@@ -53,15 +53,15 @@ class Room(Protocol):
         """Like ``check``, and counts them as taken."""
 
 
-class Creations(NamedTuple):
+class PlannedCreations(NamedTuple):
     """``results``: in request order. ``rejected``: the failures among them."""
 
     results: list[TopicResult]
-    topics: list[NewTopic]
+    topics: list[PlannedTopic]
     rejected: list[tuple[str, WireError]]
 
 
-class Deletions(NamedTuple):
+class PlannedDeletions(NamedTuple):
     """``names``: each once."""
 
     results: list[TopicResult]
@@ -96,10 +96,13 @@ class TopicRequests:
     # -- creation ----------------------------------------------------------------------------
 
     def creations(
-        self, asked: CreateTopics, room: Room, no_place: Mapping[str, WireError] = NONE_REJECTED
-    ) -> Creations:
+        self,
+        asked: CreateTopics,
+        room: PlannedRoom,
+        no_place: Mapping[str, WireError] = NONE_REJECTED,
+    ) -> PlannedCreations:
         """no_place: topics for which no slots could be reserved, with the error."""
-        planned = Creations([], [], [])
+        planned = PlannedCreations([], [], [])
         named = Counter(request.name for request in asked.topics)
         by_metric: dict[str, str] = {}
         for request in asked.topics:
@@ -136,7 +139,7 @@ class TopicRequests:
             name,
             self._setting(f"{prefix}.num.partitions"),
             replicas,
-            configs=[Setting(*config) for config in configs.items()],
+            configs=[SettingValue(*config) for config in configs.items()],
         )
 
     def _internal_replicas(self, key: str) -> int:
@@ -156,11 +159,11 @@ class TopicRequests:
     def _plan(
         self,
         request: TopicToCreate,
-        room: Room,
+        room: PlannedRoom,
         duplicates: int,
         earlier: Mapping[str, str],
         asked_auto: bool,
-    ) -> NewTopic:
+    ) -> PlannedTopic:
         name = request.name
         if duplicates > 1:
             raise WireError(
@@ -196,7 +199,9 @@ class TopicRequests:
 
     # -- more partitions ---------------------------------------------------------------------
 
-    def enlargement(self, request: TopicToEnlarge, room: Room, duplicates: int) -> Assignment:
+    def enlargement(
+        self, request: TopicToEnlarge, room: PlannedRoom, duplicates: int
+    ) -> Assignment:
         """The partitions to add."""
         name = request.name
         if duplicates > 1:
@@ -212,7 +217,7 @@ class TopicRequests:
 
     # -- deletion ----------------------------------------------------------------------------
 
-    def deletions(self, asked: DeleteTopics) -> Deletions:
+    def deletions(self, asked: DeleteTopics) -> PlannedDeletions:
         """For a topic id the result has the topic's name."""
         results: list[TopicResult] = []
         names: dict[str, None] = {}
@@ -223,7 +228,7 @@ class TopicRequests:
                 results.append(TopicResult(topic.name, topic_id=topic.topic_id))
             except WireError as error:
                 results.append(failure(request.name, error, request.topic_id))
-        return Deletions(results, list(names))
+        return PlannedDeletions(results, list(names))
 
     def _deletable(self, request: TopicToDelete) -> TopicState:
         if not self._setting("delete.topic.enable"):
@@ -263,7 +268,7 @@ def metric_name(name: str) -> str:
     return name.replace(".", "_")
 
 
-def created_result(new: NewTopic) -> TopicResult:
+def created_result(new: PlannedTopic) -> TopicResult:
     return TopicResult(
         new.name,
         topic_id=new.topic_id,
@@ -282,7 +287,7 @@ def timed_out(name: str | None, topic_id: bytes | None = None) -> TopicResult:
     return failure(name, WireError(ErrorCode.REQUEST_TIMED_OUT, text), topic_id)
 
 
-def policy_request(request: TopicToCreate, new: NewTopic) -> TopicRequest:
+def policy_request(request: TopicToCreate, new: PlannedTopic) -> TopicRequest:
     """The topic as a policy sees it."""
     configs = {setting.name: setting.value for setting in request.configs}
     if request.assignments:

@@ -17,7 +17,7 @@ from kbroker.security.operations import Kind
 
 if TYPE_CHECKING:
     from kbroker.coordinator.group.machine import GroupMachine
-    from kbroker.coordinator.machine import Call, Operation
+    from kbroker.coordinator.machine import Call, CoordinatorOperation
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class GroupAdministration:
 
     # -- DescribeGroups --------------------------------------------------------------------------
 
-    def describe(self, op: Operation, call: Call) -> DescribeGroupsResponse:
+    def describe(self, op: CoordinatorOperation, call: Call) -> DescribeGroupsResponse:
         found = []
         for group_id in call.request.groups:
             described = self._describe(group_id, call.version)
@@ -68,7 +68,7 @@ class GroupAdministration:
 
     # -- ListGroups ------------------------------------------------------------------------------
 
-    def list_groups(self, op: Operation, call: Call) -> ListGroupsResponse:
+    def list_groups(self, op: CoordinatorOperation, call: Call) -> ListGroupsResponse:
         is_listed = group_filter(call.request)
         found = []
         for group_id, kind, state, protocol_type in self._all():
@@ -95,7 +95,7 @@ class GroupAdministration:
 
     # -- DeleteGroups ----------------------------------------------------------------------------
 
-    def delete(self, op: Operation, call: Call) -> DeleteGroupsResponse:
+    def delete(self, op: CoordinatorOperation, call: Call) -> DeleteGroupsResponse:
         """A row for each name, in order; a name that occurs twice is deleted once."""
         codes: dict[str, ErrorCode] = {}
         for group_id in dict.fromkeys(call.request.groups_names):
@@ -112,7 +112,7 @@ class GroupAdministration:
             ]
         )
 
-    def _delete(self, op: Operation, group_id: str) -> None:
+    def _delete(self, op: CoordinatorOperation, group_id: str) -> None:
         group = self._machine.groups.get(group_id)
         if group is not None:
             group.check_deletion()

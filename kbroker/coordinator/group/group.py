@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kbroker.coordinator.machine import Operation
+    from kbroker.coordinator.machine import CoordinatorOperation
 
 CLASSIC, CONSUMER = "classic", "consumer"
 
@@ -75,5 +75,5 @@ class Group(ABC):
         """Raise NON_EMPTY_GROUP, or another error that forbids DeleteGroups."""
 
     @abstractmethod
-    def delete(self, op: Operation) -> None:
+    def delete(self, op: CoordinatorOperation) -> None:
         """Append the tombstones of the group's own records, not of its offsets."""

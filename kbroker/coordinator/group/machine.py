@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kbroker.coordinator.group.group import Group
-from kbroker.coordinator.machine import Handler, Host, Operation, Task
+from kbroker.coordinator.machine import CoordinatorOperation, Handler, Host, Task
 from kbroker.coordinator.records.offsets_topic import RECORDS
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.message import Message
@@ -31,14 +31,14 @@ class Part:
 
     handlers: Mapping[ApiKey, Handler]
     tasks: Mapping[ApiKey, Task]
-    replayers: Mapping[type, Replayer]  # bytes: of ``Operation.append_encoded``
+    replayers: Mapping[type, Replayer]  # bytes: of ``CoordinatorOperation.append_encoded``
 
     def __init__(self, machine: GroupMachine) -> None:
         self.machine = machine
         self.host = machine.host
         self.handlers, self.tasks, self.replayers = {}, {}, {}
 
-    def loaded(self, op: Operation) -> None:
+    def loaded(self, op: CoordinatorOperation) -> None:
         """All records are replayed."""
 
     def replay_chunk(self, data: bytes, position: int) -> tuple[int, int, int]:
@@ -48,7 +48,7 @@ class Part:
     def replay_marker(self, offset: Offset, producer_id: int, epoch: int, commit: bool) -> None:
         """A transaction has ended."""
 
-    def on_image(self, op: Operation, changes: ImageChanges) -> None:
+    def on_image(self, op: CoordinatorOperation, changes: ImageChanges) -> None:
         """Topics have changed."""
 
     def close(self, error: Exception) -> None:
@@ -100,11 +100,11 @@ class GroupMachine:
         for part in self.parts:
             part.replay_marker(offset, producer_id, epoch, commit)
 
-    def loaded(self, op: Operation) -> None:
+    def loaded(self, op: CoordinatorOperation) -> None:
         for part in self.parts:
             part.loaded(op)
 
-    def on_image(self, op: Operation, changes: ImageChanges) -> None:
+    def on_image(self, op: CoordinatorOperation, changes: ImageChanges) -> None:
         for part in self.parts:
             part.on_image(op, changes)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbroker._ext.coordinator.offset_records import encode_key
-from kbroker.coordinator.machine import Host, Operation
+from kbroker.coordinator.machine import CoordinatorOperation, Host
 
 # The maximum overhead of a batch besides its records, and of a record besides its key and value.
 BATCH_OVERHEAD, RECORD_OVERHEAD = 61, 32
@@ -14,7 +14,7 @@ SURELY_FITS_BYTES = 16 * 1024
 TOMBSTONE_BYTES_MAX = 128 * 1024
 
 
-def fits(host: Host, op: Operation) -> bool:
+def fits(host: Host, op: CoordinatorOperation) -> bool:
     """Whether the encoded records of an operation fit one batch of the topic."""
     size = BATCH_OVERHEAD
     for key, value in op.records:
@@ -31,7 +31,7 @@ class Tombstones:
 
     __slots__ = ("_op", "_room", "count")
 
-    def __init__(self, op: Operation) -> None:
+    def __init__(self, op: CoordinatorOperation) -> None:
         self._op = op
         self._room = TOMBSTONE_BYTES_MAX
         self.count = 0

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kbroker._ext.coordinator.offset_records import encode_key, encode_value
-from kbroker.coordinator.machine import Call, Operation
+from kbroker.coordinator.machine import Call, CoordinatorOperation
 from kbroker.coordinator.offsets.batches import fits
 from kbroker.coordinator.offsets.failures import commit_failure, txn_commit_failure
 from kbroker.errors import ErrorCode, WireError
@@ -45,7 +45,7 @@ class Commits:
         self._topic = OffsetCommitResponse.OffsetCommitResponseTopic
         self._partition = OffsetCommitResponse.OffsetCommitResponsePartition
 
-    def handle(self, op: Operation, call: Call) -> OffsetCommitResponse:
+    def handle(self, op: CoordinatorOperation, call: Call) -> OffsetCommitResponse:
         """OffsetCommit. Most take the fast path instead (``_ext/coordinator/commit_path``)."""
         request: OffsetCommitRequest = call.request
         version = call.version
@@ -96,7 +96,7 @@ class Commits:
             return commit_failure(request, WireError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE))
         return OffsetCommitResponse(topics=topics)
 
-    def handle_transactional(self, op: Operation, call: Call) -> TxnOffsetCommitResponse:
+    def handle_transactional(self, op: CoordinatorOperation, call: Call) -> TxnOffsetCommitResponse:
         """TxnOffsetCommit: the offsets become valid with the transaction's marker."""
         request: TxnOffsetCommitRequest = call.request
         try:
@@ -134,7 +134,7 @@ class Commits:
 
     def _append(
         self,
-        op: Operation,
+        op: CoordinatorOperation,
         group_id: str,
         topic: str,
         partition: Any,
@@ -156,7 +156,7 @@ class Commits:
         )
         return NONE
 
-    def _fits(self, op: Operation) -> bool:
+    def _fits(self, op: CoordinatorOperation) -> bool:
         """Count the committed offsets; False, with nothing committed, if they do not fit in a
         batch.
         """

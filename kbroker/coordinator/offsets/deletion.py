@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from kbroker._ext.coordinator.offset_records import encode_key
 from kbroker.coordinator.group.group import CLASSIC, Group
 from kbroker.coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE
-from kbroker.coordinator.machine import Call, Operation
+from kbroker.coordinator.machine import Call, CoordinatorOperation
 from kbroker.coordinator.offsets.batches import Tombstones, fits
 from kbroker.coordinator.offsets.failures import delete_failure
 from kbroker.errors import ErrorCode, WireError
@@ -42,7 +42,7 @@ class _Job:
         self.start = 0
 
 
-class Deletion:
+class OffsetDeletion:
     """The handler, and the unfinished jobs."""
 
     def __init__(self, offsets: Offsets) -> None:
@@ -54,7 +54,7 @@ class Deletion:
 
     # -- OffsetDelete ----------------------------------------------------------------------------
 
-    def handle(self, op: Operation, call: Call) -> OffsetDeleteResponse:
+    def handle(self, op: CoordinatorOperation, call: Call) -> OffsetDeleteResponse:
         """Delete single offsets of a group; not those of topics it is subscribed to."""
         request: OffsetDeleteRequest = call.request
         group_id = request.group_id
@@ -100,7 +100,7 @@ class Deletion:
 
     # -- groups and topics -----------------------------------------------------------------------
 
-    def delete_group(self, op: Operation, group_id: str) -> None:
+    def delete_group(self, op: CoordinatorOperation, group_id: str) -> None:
         """Delete all offsets of the group; those that do not fit into this operation follow."""
         job = _Job(group_id, self._offsets.log_end, is_group=True)
         tombstones = Tombstones(op)
@@ -108,7 +108,7 @@ class Deletion:
         if tombstones.is_full:
             self._put_off([job])
 
-    def delete_topics(self, op: Operation, topics: list[str]) -> None:
+    def delete_topics(self, op: CoordinatorOperation, topics: list[str]) -> None:
         """Delete the topics' offsets of every group, beginning with this operation.
 
         BOUND: one topic at a time, since all offsets are searched for it. If the tombstones cannot
@@ -126,7 +126,7 @@ class Deletion:
         if self._jobs:
             self._host.set_timer(TIMER, 0, self._step)
 
-    def _step(self, op: Operation) -> None:
+    def _step(self, op: CoordinatorOperation) -> None:
         """Continue the oldest job. It stays until nothing is left to delete: offsets whose
         tombstones could not be written are still in the store.
         """
@@ -137,7 +137,7 @@ class Deletion:
             self._host.set_timer(TIMER, RETRY_MS, self._step)
             op.then(lambda: self._host.set_timer(TIMER, 0, self._step))
 
-    def _run(self, op: Operation, tombstones: Tombstones, job: _Job) -> bool:
+    def _run(self, op: CoordinatorOperation, tombstones: Tombstones, job: _Job) -> bool:
         """Append tombstones as far as they fit; returns whether there was anything to delete."""
         if job.is_group:
             keys = self._store.keys_of(job.name, job.log_end, STEP_MAX)

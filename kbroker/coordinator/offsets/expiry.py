@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from kbroker.clock import ClockGuard
 from kbroker.coordinator.group.group import CONSUMER, Group
 from kbroker.coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE
-from kbroker.coordinator.machine import Operation
+from kbroker.coordinator.machine import CoordinatorOperation
 from kbroker.coordinator.offsets.batches import Tombstones
 from kbroker.errors import WireError
 from kbroker.metrics.catalog import OFFSETS_EXPIRED
@@ -39,7 +39,7 @@ STABLE = "Stable"  # as every kind of group calls it
 SINCE_COMMIT = -1
 
 
-class Expiry:
+class OffsetExpiry:
     """Sweeps over the groups as long as the machine runs."""
 
     def __init__(self, offsets: Offsets) -> None:
@@ -58,7 +58,7 @@ class Expiry:
         interval_ms = self._host.config["offsets.retention.check.interval.ms"]
         self._host.set_timer(TIMER, interval_ms, self._begin)
 
-    def _begin(self, op: Operation) -> None:
+    def _begin(self, op: CoordinatorOperation) -> None:
         interval_ms = self._host.config["offsets.retention.check.interval.ms"]
         if self._guard is None or not self._guard.is_trusted(interval_ms):
             logger.warning("the wall clock jumped; no committed offset expires until it is stable")
@@ -68,7 +68,7 @@ class Expiry:
         self._expired = 0
         self._step(op)
 
-    def _step(self, op: Operation) -> None:
+    def _step(self, op: CoordinatorOperation) -> None:
         tombstones = Tombstones(op)
         for _ in range(GROUPS_PER_STEP):
             if not self._left:
@@ -94,7 +94,7 @@ class Expiry:
             )
         self.start()
 
-    def _look_at(self, op: Operation, tombstones: Tombstones, group_id: str) -> bool:
+    def _look_at(self, op: CoordinatorOperation, tombstones: Tombstones, group_id: str) -> bool:
         """Expire a group's offsets; False if the operation has no room for all of them."""
         group = self._machine.groups.get(group_id)
         gone = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kbroker.coordinator.machine import Call, Operation
+from kbroker.coordinator.machine import Call, CoordinatorOperation
 from kbroker.coordinator.offsets.failures import (
     FETCH_GROUPS_VERSION,
     NO_OFFSET,
@@ -37,7 +37,7 @@ class Fetches:
         self._machine = offsets.machine
         self._host = offsets.host
 
-    def handle(self, op: Operation, call: Call) -> OffsetFetchResponse:
+    def handle(self, op: CoordinatorOperation, call: Call) -> OffsetFetchResponse:
         """Serve a whole request, for one group or several."""
         request: OffsetFetchRequest = call.request
         if call.version >= FETCH_GROUPS_VERSION:
@@ -71,7 +71,7 @@ class Fetches:
 
     def fetch(
         self,
-        op: Operation,
+        op: CoordinatorOperation,
         group_id: str,
         member_id: str | None,
         member_epoch: int,

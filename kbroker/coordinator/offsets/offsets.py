@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from kbroker._ext.coordinator import offset_records
 from kbroker._ext.coordinator.offset_store import OffsetStore
 from kbroker.coordinator.group.machine import GroupMachine, Part
-from kbroker.coordinator.machine import Operation
+from kbroker.coordinator.machine import CoordinatorOperation
 from kbroker.coordinator.offsets.commits import Commits
-from kbroker.coordinator.offsets.deletion import Deletion
-from kbroker.coordinator.offsets.expiry import Expiry
+from kbroker.coordinator.offsets.deletion import OffsetDeletion
+from kbroker.coordinator.offsets.expiry import OffsetExpiry
 from kbroker.coordinator.offsets.fetches import Fetches
 from kbroker.coordinator.offsets.verification import Verification
 from kbroker.coordinator.records.offsets_topic import (
@@ -43,8 +43,8 @@ class Offsets(Part):
         machine.offsets = self
         self.store = OffsetStore()
         self._counted = 0
-        self.deletion = Deletion(self)
-        self.expiry = Expiry(self)
+        self.deletion = OffsetDeletion(self)
+        self.expiry = OffsetExpiry(self)
         commits = Commits(self)
         fetches = Fetches(self)
         self.fetch = fetches.fetch
@@ -76,7 +76,7 @@ class Offsets(Part):
         """Whether ``group_ids`` has it."""
         return self.store.has_group(group_id)
 
-    def delete_group(self, op: Operation, group_id: str) -> None:
+    def delete_group(self, op: CoordinatorOperation, group_id: str) -> None:
         """Append tombstones for all of a group's offsets; those that do not fit follow later."""
         self.deletion.delete_group(op, group_id)
 
@@ -132,10 +132,10 @@ class Offsets(Part):
         if self.store.end_transaction(producer_id, commit):
             self.count()
 
-    def loaded(self, op: Operation) -> None:
+    def loaded(self, op: CoordinatorOperation) -> None:
         self.expiry.start()
 
-    def on_image(self, op: Operation, changes: ImageChanges) -> None:
+    def on_image(self, op: CoordinatorOperation, changes: ImageChanges) -> None:
         gone = [topic.name for topic in changes.deleted()]
         if gone and len(self.store) + self.store.pending_count:
             self.deletion.delete_topics(op, gone)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kbroker.coordinator.machine import Call, Operation
+from kbroker.coordinator.machine import Call, CoordinatorOperation
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.pending import Pending, pass_on
 from kbroker.protocol.messages.txn_offset_commit import (
@@ -98,7 +98,7 @@ class Verification:
         return ErrorCode(code)
 
     def _commit(
-        self, op: Operation, call: Call, guard: object | None
+        self, op: CoordinatorOperation, call: Call, guard: object | None
     ) -> TxnOffsetCommitResponse | None:
         """None: the result is out of date, nothing is written."""
         request: TxnOffsetCommitRequest = call.request

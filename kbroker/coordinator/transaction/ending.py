@@ -11,15 +11,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.coordinator.transaction import state
-from kbroker.coordinator.transaction.markers import GONE, Marker, MarkerWriter
-from kbroker.coordinator.transaction.state import Partition, State, Transaction
+from kbroker.coordinator.transaction.markers import GONE, MarkerWriter, TransactionMarker
+from kbroker.coordinator.transaction.state import Partition, Transaction, TransactionStatus
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.pending import Pending
 from kbroker.metrics.catalog import TRANSACTIONS_HANGING
 
 if TYPE_CHECKING:
     from kbroker.cluster.changes import ImageChanges
-    from kbroker.coordinator.machine import Operation
+    from kbroker.coordinator.machine import CoordinatorOperation
     from kbroker.coordinator.transaction.machine import TransactionMachine
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,12 @@ class Endings:
         self._pauses: dict[str, _Pause] = {}
 
     def prepare(
-        self, op: Operation, txn: Transaction, commit: bool, version: int, new_id: int | None
+        self,
+        op: CoordinatorOperation,
+        txn: Transaction,
+        commit: bool,
+        version: int,
+        new_id: int | None,
     ) -> None:
         """Decide: write the decision, and continue once it is committed.
 
@@ -75,17 +80,17 @@ class Endings:
 
     def starter(self, txn: Transaction) -> Callable[[], None]:
         """A function that starts writing the markers of a transaction prepared like ``txn``."""
-        marker = Marker(
+        marker = TransactionMarker(
             txn.producer_id,
             txn.epoch,
-            txn.state == State.PREPARE_COMMIT,
+            txn.state == TransactionStatus.PREPARE_COMMIT,
             self._host.leader_epoch,
             txn.client_version,
         )
         name, partitions = txn.transactional_id, txn.partitions
         return lambda: self._host.start(self._finish(name, marker, partitions))
 
-    def _is_over(self, transactional_id: str, marker: Marker) -> bool:
+    def _is_over(self, transactional_id: str, marker: TransactionMarker) -> bool:
         """Whether another coordinator has completed it, or will: this machine no longer serves."""
         txn = self._machine.transactions.get(transactional_id)
         return (
@@ -95,7 +100,9 @@ class Endings:
             or (txn.producer_id, txn.epoch) != marker[:2]
         )
 
-    async def _finish(self, name: str, marker: Marker, partitions: frozenset[Partition]) -> None:
+    async def _finish(
+        self, name: str, marker: TransactionMarker, partitions: frozenset[Partition]
+    ) -> None:
         """Write all markers, then complete. Never raises, never gives up."""
         left: list[Partition] = sorted(partitions)
         delay_ms, began_ms, reported_ms = RETRY_MS, self._host.now_ms(), 0
@@ -143,7 +150,7 @@ class Endings:
                 pause.over.resolve(True)
 
     async def _write(
-        self, name: str, marker: Marker, left: list[Partition]
+        self, name: str, marker: TransactionMarker, left: list[Partition]
     ) -> tuple[list[Partition], ErrorCode | None]:
         """Try each partition once; returns those that remain, and the last error."""
         outcomes = await self._markers.write([(partition, marker) for partition in left])
@@ -168,7 +175,7 @@ class Endings:
                 logger.warning(text, name, *partition, *marker[:2])
         return again, problem
 
-    async def _complete(self, name: str, marker: Marker) -> ErrorCode | None:
+    async def _complete(self, name: str, marker: TransactionMarker) -> ErrorCode | None:
         """Write the last record; returns the error, if any."""
         done = self._host.execute(self._append_complete, name, marker)
         # The waiting request need not wait for the commit: its response is not sent before this is
@@ -182,13 +189,20 @@ class Endings:
         self._machine.waiting.serve(name)
         return None
 
-    def _append_complete(self, op: Operation, name: str, marker: Marker) -> None:
+    def _append_complete(
+        self, op: CoordinatorOperation, name: str, marker: TransactionMarker
+    ) -> None:
         if not self._is_over(name, marker):
             txn = self._machine.transactions[name]
             self._machine.append(op, txn, state.completed(txn, self._host.wall_ms()))
 
     def _report(
-        self, name: str, marker: Marker, left: list[Partition], problem: ErrorCode | None, ms: int
+        self,
+        name: str,
+        marker: TransactionMarker,
+        left: list[Partition],
+        problem: ErrorCode | None,
+        ms: int,
     ) -> None:
         what = "commit" if marker.commit else "abort"
         where = left[0] if left else (self._host.topic, self._host.partition)

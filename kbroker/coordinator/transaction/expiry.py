@@ -10,12 +10,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kbroker.clock import ClockGuard
-from kbroker.coordinator.transaction.state import OPEN, State, Transaction
+from kbroker.coordinator.transaction.state import OPEN, Transaction, TransactionStatus
 from kbroker.errors import WireError
 from kbroker.metrics.catalog import TRANSACTIONS_TIMED_OUT
 
 if TYPE_CHECKING:
-    from kbroker.coordinator.machine import Operation
+    from kbroker.coordinator.machine import CoordinatorOperation
     from kbroker.coordinator.transaction.machine import TransactionMachine
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ EXPIRE_INTERVAL = "transaction.remove.expired.transaction.cleanup.interval.ms"
 EXPIRED_MAX, EXPIRED_CHARACTERS_MAX = 500, 100_000
 
 
-class Expiry:
+class TransactionExpiry:
     """The timers of one machine."""
 
     def __init__(self, machine: TransactionMachine) -> None:
@@ -42,7 +42,7 @@ class Expiry:
         self._host.set_timer("abort", config[ABORT_INTERVAL], self._abort_overdue)
         self._host.set_timer("expire", config[EXPIRE_INTERVAL], self._expire)
 
-    def _abort_overdue(self, op: Operation) -> None:
+    def _abort_overdue(self, op: CoordinatorOperation) -> None:
         op.touch()
         self._host.set_timer("abort", self._host.config[ABORT_INTERVAL], self._abort_overdue)
         now_ms = self._host.now_ms()
@@ -60,7 +60,11 @@ class Expiry:
             logger.info("transactional id %s: not aborted yet: %s", transactional_id, error)
 
     def _abort_one(
-        self, op: Operation, transactional_id: str, who: tuple[int, int], new_id: int | None
+        self,
+        op: CoordinatorOperation,
+        transactional_id: str,
+        who: tuple[int, int],
+        new_id: int | None,
     ) -> bool | None:
         """None: it takes a new producer id."""
         txn = self._machine.ongoing.get(transactional_id)
@@ -73,9 +77,9 @@ class Expiry:
         return True
 
     def _is_overdue(self, txn: Transaction) -> bool:
-        return txn.state == State.ONGOING and txn.deadline_ms <= self._host.now_ms()
+        return txn.state == TransactionStatus.ONGOING and txn.deadline_ms <= self._host.now_ms()
 
-    def _expire(self, op: Operation) -> None:
+    def _expire(self, op: CoordinatorOperation) -> None:
         op.ensure_writable()
         op.touch()
         config = self._host.config

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker._ext.record.keyed_records import latest_records
 from kbroker.cluster.features import FLEXIBLE_RECORDS, TRANSACTION_VERSION
-from kbroker.coordinator.machine import Call, Handler, Host, Operation, Task
+from kbroker.coordinator.machine import Call, CoordinatorOperation, Handler, Host, Task
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, coordinator_partition
 from kbroker.coordinator.producer_ids import ProducerIds
 from kbroker.coordinator.records.codec import RecordTypes, UnknownRecordError
@@ -26,9 +26,9 @@ from kbroker.coordinator.records.transaction_topic import (
 )
 from kbroker.coordinator.transaction import listing, requests, rules, state
 from kbroker.coordinator.transaction.ending import Endings
-from kbroker.coordinator.transaction.expiry import Expiry
+from kbroker.coordinator.transaction.expiry import TransactionExpiry
 from kbroker.coordinator.transaction.markers import MarkerWriter
-from kbroker.coordinator.transaction.state import Partition, State, Transaction
+from kbroker.coordinator.transaction.state import Partition, Transaction, TransactionStatus
 from kbroker.coordinator.transaction.waiting import WaitingRoom
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.pending import Pending, pass_on
@@ -70,7 +70,7 @@ class TransactionMachine:
         self.is_loaded = False
         self.waiting = WaitingRoom(host)
         self.endings = Endings(self, markers)
-        self.expiry = Expiry(self)
+        self.expiry = TransactionExpiry(self)
         self._producer_ids = producer_ids
         self._waits_for_id: set[Pending[int]] = set()
         self._damaged_chunk: bytes | None = None
@@ -118,7 +118,7 @@ class TransactionMachine:
 
         is_same: it began when the one before it in that place did.
         """
-        if txn.state != State.ONGOING or txn.timeout_ms == state.NO_TIMEOUT_MS:
+        if txn.state != TransactionStatus.ONGOING or txn.timeout_ms == state.NO_TIMEOUT_MS:
             self.ongoing.pop(txn.transactional_id, None)
         elif not is_same or txn.transactional_id not in self.ongoing:
             self.ongoing[txn.transactional_id] = txn
@@ -127,7 +127,7 @@ class TransactionMachine:
                 left_ms -= max(self.host.wall_ms() - txn.start_ms, 0)
             txn.deadline_ms = self.host.now_ms() + left_ms
         if self.is_loaded and txn.state in state.COMPLETE:
-            is_commit = txn.state == State.COMPLETE_COMMIT
+            is_commit = txn.state == TransactionStatus.COMPLETE_COMMIT
             self.host.count(TRANSACTIONS_COMMITTED if is_commit else TRANSACTIONS_ABORTED)
 
     def replay_chunk(self, data: bytes, position: int) -> tuple[int, int, int]:
@@ -153,7 +153,7 @@ class TransactionMachine:
     def replay_marker(self, offset: Offset, producer_id: int, epoch: int, commit: bool) -> None:
         """Never called: no transaction writes to this topic."""
 
-    def loaded(self, op: Operation) -> None:
+    def loaded(self, op: CoordinatorOperation) -> None:
         self.is_loaded = True
         self._damaged_chunk = None
         op.touch()
@@ -163,7 +163,7 @@ class TransactionMachine:
             if txn.state in state.PREPARED:
                 op.then(self.endings.starter(txn))
 
-    def on_image(self, op: Operation, changes: ImageChanges) -> None:
+    def on_image(self, op: CoordinatorOperation, changes: ImageChanges) -> None:
         """Markers use the current image each time they are sent."""
         self.endings.on_image(changes)
 
@@ -176,7 +176,9 @@ class TransactionMachine:
         for pending in list(self._waits_for_id):
             pending.resolve(error=error)
 
-    def append(self, op: Operation, txn: Transaction, value: TransactionLogValue | None) -> None:
+    def append(
+        self, op: CoordinatorOperation, txn: Transaction, value: TransactionLogValue | None
+    ) -> None:
         """Write the next record of a transactional id; None removes it."""
         op.append(TransactionLogKey(transactional_id=txn.transactional_id), value)
 
@@ -213,7 +215,7 @@ class TransactionMachine:
         response: InitProducerIdResponse = await self.with_producer_id(self._init, call)
         return response
 
-    def _init(self, op: Operation, call: Call, new_id: int | None) -> Any:
+    def _init(self, op: CoordinatorOperation, call: Call, new_id: int | None) -> Any:
         """None: it takes a new producer id."""
         request = call.request
         txn = self.transactions.get(request.transactional_id)
@@ -229,7 +231,7 @@ class TransactionMachine:
         if code:
             log_fenced(txn, request.producer_id, request.producer_epoch, code)
             return requests.init_failed(code, call.version)
-        if txn.state == State.ONGOING:
+        if txn.state == TransactionStatus.ONGOING:
             if txn.is_exhausted and new_id is None:
                 return None
             # COMPAT: Kafka makes the client retry, which takes librdkafka half a second.
@@ -246,7 +248,7 @@ class TransactionMachine:
         return self._start(op, txn, request, new_id, 0)
 
     def _start(
-        self, op: Operation, txn: Transaction, request: Any, producer_id: int, epoch: int
+        self, op: CoordinatorOperation, txn: Transaction, request: Any, producer_id: int, epoch: int
     ) -> InitProducerIdResponse:
         """A producer starts with this id and epoch, which fences its predecessors."""
         now_ms = self.host.wall_ms()
@@ -273,7 +275,9 @@ class TransactionMachine:
         op.then(written)
         return InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
 
-    def fence(self, op: Operation, txn: Transaction, new_id: int | None, why: str) -> bool:
+    def fence(
+        self, op: CoordinatorOperation, txn: Transaction, new_id: int | None, why: str
+    ) -> bool:
         """Abort an ongoing transaction from this side, with an epoch its producer does not have.
 
         False: it takes a new producer id, nothing is done.
@@ -288,7 +292,7 @@ class TransactionMachine:
 
     # -- partitions --------------------------------------------------------------------------
 
-    def _add_partitions_to_txn(self, op: Operation, call: Call) -> Any:
+    def _add_partitions_to_txn(self, op: CoordinatorOperation, call: Call) -> Any:
         request, version = call.request, call.version
         if version >= 4:
             results = [self._add_batched(op, each, version) for each in request.transactions]
@@ -312,7 +316,7 @@ class TransactionMachine:
         txn = self.transactions[request.v3_and_below_transactional_id]
         return self.waiting.enter(op, txn, response, self._add_partitions_to_txn, call)
 
-    def _add_batched(self, op: Operation, each: Any, version: int) -> Any:
+    def _add_batched(self, op: CoordinatorOperation, each: Any, version: int) -> Any:
         """Add one transaction of another broker's request; that broker retries."""
         partitions = requests.partitions_of(each.topics)
         codes = self._missing(partitions)
@@ -326,7 +330,7 @@ class TransactionMachine:
             codes = dict.fromkeys(partitions, self._add(op, *who, partitions, state.VERSION_2))
         return requests.transaction_result(each.transactional_id, codes)
 
-    def _add_offsets_to_txn(self, op: Operation, call: Call) -> Any:
+    def _add_offsets_to_txn(self, op: CoordinatorOperation, call: Call) -> Any:
         request = call.request
         topic = self.host.image.topics.get(OFFSETS_TOPIC)
         # A producer may send a request before the topic exists.
@@ -363,7 +367,7 @@ class TransactionMachine:
 
     def _add(
         self,
-        op: Operation,
+        op: CoordinatorOperation,
         transactional_id: str,
         producer_id: int,
         epoch: int,
@@ -377,7 +381,7 @@ class TransactionMachine:
         if code or txn is None:
             log_fenced(txn, producer_id, epoch, code)
             return code
-        if txn.state != State.ONGOING or not txn.partitions.issuperset(partitions):
+        if txn.state != TransactionStatus.ONGOING or not txn.partitions.issuperset(partitions):
             now_ms = self.host.wall_ms()
             self.append(op, txn, state.with_partitions(txn, partitions, version, now_ms))
         return ErrorCode.NONE
@@ -394,7 +398,7 @@ class TransactionMachine:
 
     def verify(
         self,
-        op: Operation,
+        op: CoordinatorOperation,
         transactional_id: str,
         producer_id: int,
         producer_epoch: int,
@@ -427,7 +431,7 @@ class TransactionMachine:
         response: EndTxnResponse = await self.with_producer_id(self._end, call)
         return response
 
-    def _end(self, op: Operation, call: Call, new_id: int | None) -> Any:
+    def _end(self, op: CoordinatorOperation, call: Call, new_id: int | None) -> Any:
         """None: it takes a new producer id."""
         request = call.request
         if not request.transactional_id:
@@ -460,10 +464,10 @@ class TransactionMachine:
 
     # -- admin -------------------------------------------------------------------------------
 
-    def _describe(self, op: Operation, call: Call) -> Any:
+    def _describe(self, op: CoordinatorOperation, call: Call) -> Any:
         return listing.describe(self.transactions, call.request)
 
-    def _list(self, op: Operation, call: Call) -> Any:
+    def _list(self, op: CoordinatorOperation, call: Call) -> Any:
         now_ms = self.host.wall_ms()
         return listing.list_matching(self.transactions.values(), call.request, now_ms)
 

@@ -31,7 +31,7 @@ GONE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 AWAY = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-class Marker(NamedTuple):
+class TransactionMarker(NamedTuple):
     """The end of a producer's transaction, for one partition."""
 
     producer_id: int
@@ -41,7 +41,7 @@ class Marker(NamedTuple):
     transaction_version: int
 
 
-SendMarkers = Callable[["Address", list[calls.Marker]], "Pending[list[int]]"]
+SendMarkers = Callable[["Address", list[calls.SlotMarker]], "Pending[list[int]]"]
 
 
 class Elsewhere(NamedTuple):
@@ -56,7 +56,7 @@ class OtherBrokers(Protocol):
     broker_id: int  # of this broker
 
     def write(
-        self, broker_id: int, wanted: Sequence[tuple[Partition, Marker]]
+        self, broker_id: int, wanted: Sequence[tuple[Partition, TransactionMarker]]
     ) -> Pending[list[int]]:
         """Send markers to that broker; resolves to their error codes, in order."""
 
@@ -97,12 +97,12 @@ class MarkerWriter:
             return AWAY if leader < 0 else Elsewhere(leader)
         return AWAY if slot < 0 else (self._io_worker(slot), slot)
 
-    async def write(self, wanted: Sequence[tuple[Partition, Marker]]) -> list[ErrorCode]:
+    async def write(self, wanted: Sequence[tuple[Partition, TransactionMarker]]) -> list[ErrorCode]:
         """Write markers; returns the result of each, in order. Never raises."""
         outcomes = [AWAY] * len(wanted)
         # worker -> the numbers of its markers, and the markers as it gets them; the same by broker
-        by_worker: dict[Address, tuple[list[int], list[calls.Marker]]] = {}
-        by_broker: dict[int, tuple[list[int], list[tuple[Partition, Marker]]]] = {}
+        by_worker: dict[Address, tuple[list[int], list[calls.SlotMarker]]] = {}
+        by_broker: dict[int, tuple[list[int], list[tuple[Partition, TransactionMarker]]]] = {}
         for number, (partition, marker) in enumerate(wanted):
             target = self.find(partition)
             if isinstance(target, ErrorCode):
@@ -115,7 +115,7 @@ class MarkerWriter:
                 continue
             numbers, rows = by_worker.setdefault(target[0], ([], []))
             numbers.append(number)
-            rows.append(calls.Marker(target[1], *marker))
+            rows.append(calls.SlotMarker(target[1], *marker))
         started = [
             (numbers, self._send(worker, rows)) for worker, (numbers, rows) in by_worker.items()
         ]
@@ -141,7 +141,7 @@ class MarkerWriter:
         wanted = [
             (
                 (topic.name, partition),
-                Marker(
+                TransactionMarker(
                     marker.producer_id,
                     marker.producer_epoch,
                     marker.transaction_result,

@@ -14,8 +14,8 @@ from kbroker.coordinator.transaction.state import (
     PREPARED,
     VERSION_2,
     Partition,
-    State,
     Transaction,
+    TransactionStatus,
 )
 from kbroker.errors import ErrorCode
 
@@ -72,7 +72,7 @@ def is_init_retry(txn: Transaction, producer_id: int, epoch: int) -> bool:
     COMPAT: Kafka lets any epoch of the right producer id abort an ongoing transaction. Here a
     producer that was fenced does not reach the transaction of the one that fenced it.
     """
-    if txn.state == State.ONGOING or epoch == NO_EPOCH or epoch != txn.last_epoch:
+    if txn.state == TransactionStatus.ONGOING or epoch == NO_EPOCH or epoch != txn.last_epoch:
         return False
     if producer_id == txn.producer_id:
         return True
@@ -94,7 +94,7 @@ def judge_end(
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     if epoch != txn.epoch:
         return ErrorCode.PRODUCER_FENCED
-    if txn.state == State.ONGOING:
+    if txn.state == TransactionStatus.ONGOING:
         return None
     return _same_end(txn, commit)
 
@@ -119,9 +119,9 @@ def _judge_end_2(txn: Transaction, producer_id: int, epoch: int, commit: bool) -
         return _same_end(txn, commit) if is_repeated else ErrorCode.INVALID_PRODUCER_ID_MAPPING
     is_repeated = epoch + 1 == txn.epoch
     is_current = epoch == txn.epoch
-    if txn.state == State.ONGOING:
+    if txn.state == TransactionStatus.ONGOING:
         return None if is_current else ErrorCode.PRODUCER_FENCED
-    if txn.state == State.EMPTY or not is_repeated:
+    if txn.state == TransactionStatus.EMPTY or not is_repeated:
         if txn.state in PREPARED or not is_current:
             return ErrorCode.PRODUCER_FENCED
         return ErrorCode.INVALID_TXN_STATE if commit else None
@@ -131,12 +131,12 @@ def _judge_end_2(txn: Transaction, producer_id: int, epoch: int, commit: bool) -
 def _same_end(txn: Transaction, commit: bool) -> ErrorCode:
     """Whether the transaction was ended the same way."""
     match txn.state:
-        case State.PREPARE_COMMIT if commit:
+        case TransactionStatus.PREPARE_COMMIT if commit:
             return ErrorCode.CONCURRENT_TRANSACTIONS
-        case State.PREPARE_ABORT if not commit:
+        case TransactionStatus.PREPARE_ABORT if not commit:
             return ErrorCode.CONCURRENT_TRANSACTIONS
-        case State.COMPLETE_COMMIT if commit:
+        case TransactionStatus.COMPLETE_COMMIT if commit:
             return ErrorCode.NONE
-        case State.COMPLETE_ABORT if not commit:
+        case TransactionStatus.COMPLETE_ABORT if not commit:
             return ErrorCode.NONE
     return ErrorCode.INVALID_TXN_STATE

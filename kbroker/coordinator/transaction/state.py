@@ -28,7 +28,7 @@ VERSION_1, VERSION_2 = 0, 2
 Partition = tuple[str, int]
 
 
-class State(IntEnum):
+class TransactionStatus(IntEnum):
     """The state of a transaction, as numbered in its records."""
 
     EMPTY = 0
@@ -42,24 +42,24 @@ class State(IntEnum):
 
 
 STATE_NAMES = {
-    State.EMPTY: "Empty",
-    State.ONGOING: "Ongoing",
-    State.PREPARE_COMMIT: "PrepareCommit",
-    State.PREPARE_ABORT: "PrepareAbort",
-    State.COMPLETE_COMMIT: "CompleteCommit",
-    State.COMPLETE_ABORT: "CompleteAbort",
-    State.DEAD: "Dead",
-    State.PREPARE_EPOCH_FENCE: "PrepareEpochFence",
+    TransactionStatus.EMPTY: "Empty",
+    TransactionStatus.ONGOING: "Ongoing",
+    TransactionStatus.PREPARE_COMMIT: "PrepareCommit",
+    TransactionStatus.PREPARE_ABORT: "PrepareAbort",
+    TransactionStatus.COMPLETE_COMMIT: "CompleteCommit",
+    TransactionStatus.COMPLETE_ABORT: "CompleteAbort",
+    TransactionStatus.DEAD: "Dead",
+    TransactionStatus.PREPARE_EPOCH_FENCE: "PrepareEpochFence",
 }
-PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
-COMPLETE = (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
+PREPARED = (TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT)
+COMPLETE = (TransactionStatus.COMPLETE_COMMIT, TransactionStatus.COMPLETE_ABORT)
 # A transaction that has begun and whose markers are not all written.
-OPEN = (State.ONGOING, *PREPARED)
+OPEN = (TransactionStatus.ONGOING, *PREPARED)
 
-_STATES = {int(state): state for state in State}
+_STATES = {int(state): state for state in TransactionStatus}
 # Written by no broker; read as a state that frees the partitions the record may name.
-_STATES[State.DEAD] = State.EMPTY
-_STATES[State.PREPARE_EPOCH_FENCE] = State.PREPARE_ABORT
+_STATES[TransactionStatus.DEAD] = TransactionStatus.EMPTY
+_STATES[TransactionStatus.PREPARE_EPOCH_FENCE] = TransactionStatus.PREPARE_ABORT
 
 
 class Transaction:
@@ -92,7 +92,7 @@ class Transaction:
         self.next_producer_id = NO_PRODUCER_ID
         self.epoch = self.last_epoch = NO_EPOCH
         self.timeout_ms = 0
-        self.state = State.EMPTY
+        self.state = TransactionStatus.EMPTY
         self.partitions: frozenset[Partition] = frozenset()
         self.start_ms = self.update_ms = NO_TIME
         self.client_version = VERSION_1
@@ -100,7 +100,7 @@ class Transaction:
 
     def apply(self, value: TransactionLogValue) -> None:
         """Take over the state of the record; it replaces everything before."""
-        state = _STATES.get(value.transaction_status, State.PREPARE_ABORT)
+        state = _STATES.get(value.transaction_status, TransactionStatus.PREPARE_ABORT)
         self.last_epoch = self._last_epoch_after(value, state)
         self.producer_id = value.producer_id
         self.previous_producer_id = value.previous_producer_id
@@ -117,7 +117,7 @@ class Transaction:
         self.update_ms = value.transaction_last_update_timestamp_ms
         self.client_version = value.client_transaction_version
 
-    def _last_epoch_after(self, value: TransactionLogValue, state: State) -> int:
+    def _last_epoch_after(self, value: TransactionLogValue, state: TransactionStatus) -> int:
         if value.producer_id != self.producer_id:
             return self.last_epoch if state in COMPLETE else NO_EPOCH
         if value.producer_epoch == self.epoch:
@@ -141,7 +141,7 @@ class Transaction:
         return self.producer_id, self.epoch
 
 
-def value_of(txn: Transaction, state: State, now_ms: int) -> TransactionLogValue:
+def value_of(txn: Transaction, state: TransactionStatus, now_ms: int) -> TransactionLogValue:
     """A record with everything unchanged except the state."""
     return TransactionLogValue(
         producer_id=txn.producer_id,
@@ -170,7 +170,7 @@ def initialized(
     txn: Transaction, producer_id: int, epoch: int, timeout_ms: int, now_ms: int
 ) -> TransactionLogValue:
     """A producer starts, with this id and epoch."""
-    value = value_of(txn, State.EMPTY, now_ms)
+    value = value_of(txn, TransactionStatus.EMPTY, now_ms)
     value.producer_id, value.producer_epoch = producer_id, epoch
     value.transaction_timeout_ms = timeout_ms
     value.transaction_partitions = []
@@ -182,8 +182,8 @@ def with_partitions(
     txn: Transaction, partitions: Iterable[Partition], version: int, now_ms: int
 ) -> TransactionLogValue:
     """Add partitions to the transaction; the first ones begin it."""
-    value = value_of(txn, State.ONGOING, now_ms)
-    if txn.state != State.ONGOING:
+    value = value_of(txn, TransactionStatus.ONGOING, now_ms)
+    if txn.state != TransactionStatus.ONGOING:
         value.transaction_start_timestamp_ms = now_ms
     value.transaction_partitions = by_topic(txn.partitions.union(partitions))
     value.client_transaction_version = version
@@ -197,11 +197,15 @@ def prepared(
 
     next_producer_id: taken over when the transaction completes; -1 unless epochs are used up.
     """
-    value = value_of(txn, State.PREPARE_COMMIT if commit else State.PREPARE_ABORT, now_ms)
+    value = value_of(
+        txn, TransactionStatus.PREPARE_COMMIT if commit else TransactionStatus.PREPARE_ABORT, now_ms
+    )
     if version >= VERSION_2:
         value.producer_epoch = min(txn.epoch + 1, EPOCH_MAX)
         value.next_producer_id = next_producer_id
-    if txn.state != State.ONGOING:  # an abort of nothing; a start is wanted nevertheless
+    if (
+        txn.state != TransactionStatus.ONGOING
+    ):  # an abort of nothing; a start is wanted nevertheless
         value.transaction_start_timestamp_ms = now_ms
     value.client_transaction_version = version
     return value
@@ -209,8 +213,12 @@ def prepared(
 
 def completed(txn: Transaction, now_ms: int) -> TransactionLogValue:
     """All markers are written."""
-    is_commit = txn.state == State.PREPARE_COMMIT
-    value = value_of(txn, State.COMPLETE_COMMIT if is_commit else State.COMPLETE_ABORT, now_ms)
+    is_commit = txn.state == TransactionStatus.PREPARE_COMMIT
+    value = value_of(
+        txn,
+        TransactionStatus.COMPLETE_COMMIT if is_commit else TransactionStatus.COMPLETE_ABORT,
+        now_ms,
+    )
     value.producer_id, value.producer_epoch = txn.identity
     value.transaction_partitions = []
     return value

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kbroker.ipc.pending import Pending, pass_on
 
 if TYPE_CHECKING:
-    from kbroker.coordinator.machine import Host, Operation
+    from kbroker.coordinator.machine import CoordinatorOperation, Host
     from kbroker.coordinator.transaction.state import Transaction
 
 # As long as Kafka's brokers retry on behalf of a producer.
@@ -38,7 +38,7 @@ class WaitingRoom:
 
     def enter(
         self,
-        op: Operation,
+        op: CoordinatorOperation,
         txn: Transaction,
         rejection: Any,
         function: Callable[..., Any],
@@ -57,7 +57,7 @@ class WaitingRoom:
 
     def enter_once_written(
         self,
-        op: Operation,
+        op: CoordinatorOperation,
         txn: Transaction,
         rejection: Any,
         function: Callable[..., Any],
@@ -88,7 +88,7 @@ class WaitingRoom:
         for request in waiting:
             pass_on(self._host.execute(request.function, *request.args), request.response)
 
-    def _reject(self, op: Operation, transactional_id: str) -> None:
+    def _reject(self, op: CoordinatorOperation, transactional_id: str) -> None:
         op.touch()
         for request in self._requests.pop(transactional_id, ()):
             op.respond(request.response, request.rejection)

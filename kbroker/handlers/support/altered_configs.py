@@ -21,7 +21,7 @@ from kbroker.handlers.support.config_resources import (
 )
 from kbroker.handlers.support.config_resources import unsupported as unsupported_type
 from kbroker.handlers.support.requirements import each
-from kbroker.ipc.calls import ConfigResult, Operation
+from kbroker.ipc.calls import CallOperation, ConfigResult
 from kbroker.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from kbroker.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
@@ -49,7 +49,7 @@ async def alter(
     ctx: RequestContext,
     request: Altered,
     response: type[M],
-    operation: Operation[Q, list[ConfigResult]],
+    operation: CallOperation[Q, list[ConfigResult]],
     asked: Callable[[list[R], bool], Q],
     wanted: Callable[[Any], R],
 ) -> M:
@@ -126,7 +126,7 @@ def _entry(response: type[M], resource: Asked, code: int, message: str | None) -
 
 async def call(
     ctx: RequestContext,
-    operation: Operation[Q, list[ConfigResult]],
+    operation: CallOperation[Q, list[ConfigResult]],
     resources: list[Asked],
     wanted: Callable[[Any], R],
     asked: Callable[[list[R]], Q],

@@ -9,9 +9,9 @@ from kbroker import log_levels
 from kbroker.config import dynamic
 from kbroker.config.describe import ConfigEntry, Synonym
 from kbroker.config.key import STRING, Key
-from kbroker.config.loader import Source
+from kbroker.config.loader import ConfigSource
 from kbroker.errors import ErrorCode, WireError
-from kbroker.ipc.calls import ALTER_LOG_LEVELS, AlterLogLevels, Setting
+from kbroker.ipc.calls import ALTER_LOG_LEVELS, AlterLogLevels, SettingValue
 from kbroker.log_levels import LEVELS, ROOT
 
 if TYPE_CHECKING:
@@ -30,8 +30,10 @@ def describe_loggers(
             continue
         level = log_levels.level_of(name)
         key = Key(name, STRING, "INFO", "LOW", "", one_of=tuple(LEVELS))
-        synonyms = [Synonym(name, level, Source.DYNAMIC_BROKER_LOGGER)]
-        entry = ConfigEntry(key, level, Source.DYNAMIC_BROKER_LOGGER, synonyms, read_only=False)
+        synonyms = [Synonym(name, level, ConfigSource.DYNAMIC_BROKER_LOGGER)]
+        entry = ConfigEntry(
+            key, level, ConfigSource.DYNAMIC_BROKER_LOGGER, synonyms, read_only=False
+        )
         found.append(entry)
     return found
 
@@ -66,6 +68,6 @@ async def alter_loggers(
     if len({name for name, _ in changes}) < len(changes):
         raise WireError(ErrorCode.INVALID_REQUEST, "A request may change each logger only once.")
     if changes and not validate_only:
-        asked = AlterLogLevels([Setting(name, level) for name, level in changes])
+        asked = AlterLogLevels([SettingValue(name, level) for name, level in changes])
         await ctx.controller(ALTER_LOG_LEVELS, asked)
         ctx.process.log_levels.follow()

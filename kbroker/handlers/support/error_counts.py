@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any
 
 from kbroker.protocol.message import Message
-from kbroker.protocol.schema import Struct
+from kbroker.protocol.schema import StructSchema
 
 ERROR_CODE = "error_code"
 # BOUND: results of a response that are looked at; a longer one is counted up to there.
@@ -28,7 +28,7 @@ def error_counts(response: Message) -> dict[int, int]:
     return found
 
 
-def _plan_of(struct: Struct) -> Plan:
+def _plan_of(struct: StructSchema) -> Plan:
     nested = [
         (field.name, field.is_array, _plan_of(field.struct))
         for field in struct.fields

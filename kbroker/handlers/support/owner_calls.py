@@ -11,20 +11,20 @@ from typing import Generic, Protocol, TypeVar
 
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
-from kbroker.ipc.calls import Operation, Questions, Results
+from kbroker.ipc.calls import CallOperation, Questions, Results
 from kbroker.ipc.process_table import Address
 from kbroker.ipc.rpc import Pending, run
 from kbroker.types import SlotId
 
 
-class Question(Protocol):
+class SlotQuestion(Protocol):
     """slot: of the partition."""
 
     @property
     def slot(self) -> SlotId: ...
 
 
-Q = TypeVar("Q", bound=Question)
+Q = TypeVar("Q", bound=SlotQuestion)
 A = TypeVar("A")
 P = TypeVar("P")
 S = TypeVar("S")
@@ -46,7 +46,7 @@ class OwnerCalls(Generic[Q, A]):
     def __init__(
         self,
         ctx: RequestContext,
-        operation: Operation[Questions[Q], Results[A]],
+        operation: CallOperation[Questions[Q], Results[A]],
         timeout_ms: int | None = None,
         call_partitions_max: int = CALL_PARTITIONS_MAX,
     ) -> None:

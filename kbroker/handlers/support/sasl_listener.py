@@ -17,7 +17,7 @@ from kbroker.errors import ConfigError
 from kbroker.logcontext import Whole
 from kbroker.security import digests
 from kbroker.security.sasl import kerberos, oauthbearer, plain, scram
-from kbroker.security.sasl.exchange import Mechanism
+from kbroker.security.sasl.exchange import SaslServer
 from kbroker.security.sasl.kerberos_login import acceptor, kerberos_login, principal_rules
 from kbroker.security.sasl.login_options import login_options
 
@@ -43,7 +43,7 @@ class SaslListener(NamedTuple):
     max_reauth_ms: by mechanism, how long a session lasts; 0 or less: there is no limit.
     """
 
-    begin: Mapping[str, Callable[[], Mechanism]]
+    begin: Mapping[str, Callable[[], SaslServer]]
     max_reauth_ms: Mapping[str, int]
     warnings: tuple[str, ...] = ()
 
@@ -64,7 +64,7 @@ class SaslListener(NamedTuple):
 
 def sasl_listener(config: BrokerConfig, listener: str) -> SaslListener:
     """Raises ConfigError."""
-    begin: dict[str, Callable[[], Mechanism]] = {}
+    begin: dict[str, Callable[[], SaslServer]] = {}
     max_reauth_ms = {}
     warnings: list[str] = []
     enabled = config.of_listener(listener)
@@ -102,11 +102,11 @@ def make_sasl(config: BrokerConfig) -> list[str]:
     return [warning for name in used for warning in sasl_listener(config, name).warnings]
 
 
-def _scram(own: ListenerConfig, mechanism: str) -> Callable[[], Mechanism]:
+def _scram(own: ListenerConfig, mechanism: str) -> Callable[[], SaslServer]:
     if own[CALLBACK]:
         allowed = "no value for SCRAM: its credentials are in the metadata store"
         raise ConfigError(own.name_of(CALLBACK), own[CALLBACK], allowed)
-    return lambda: scram.Scram(mechanism)
+    return lambda: scram.ScramSaslServer(mechanism)
 
 
 # -- PLAIN
@@ -114,11 +114,11 @@ def _scram(own: ListenerConfig, mechanism: str) -> Callable[[], Mechanism]:
 
 def _plain(
     config: BrokerConfig, own: ListenerConfig, warnings: list[str]
-) -> Callable[[], Mechanism]:
+) -> Callable[[], SaslServer]:
     name = own[CALLBACK]
     if name and not name.startswith(_KAFKAS):
         check = _loaded(own, name)
-        return lambda: plain.Plain({}, check)
+        return lambda: plain.PlainSaslServer({}, check)
     if name and not name.endswith(_PLAIN_DEFAULT):
         raise ConfigError(own.name_of(CALLBACK), name, _CALLABLE)
     users = plain.users_of(login_options(config, own, "PlainLoginModule"))
@@ -128,7 +128,7 @@ def _plain(
             f" set listener.name.{own.listener.lower()}.plain.sasl.jaas.config with"
             ' user_NAME="PASSWORD"'
         )
-    return lambda: plain.Plain(users)
+    return lambda: plain.PlainSaslServer(users)
 
 
 _CALLABLE = (
@@ -155,7 +155,7 @@ def _loaded(own: ListenerConfig, name: str) -> plain.Check:
 
 def _kerberos(
     config: BrokerConfig, own: ListenerConfig, warnings: list[str]
-) -> Callable[[], Mechanism]:
+) -> Callable[[], SaslServer]:
     if own[CALLBACK]:
         raise ConfigError(own.name_of(CALLBACK), own[CALLBACK], "no value for GSSAPI")
     login = kerberos_login(config, own)
@@ -174,7 +174,7 @@ def _kerberos(
 
 def _oauthbearer(
     config: BrokerConfig, own: ListenerConfig, warnings: list[str]
-) -> Callable[[], Mechanism]:
+) -> Callable[[], SaslServer]:
     name = own[CALLBACK] or ""
     if name and not (name.startswith(_KAFKAS) and name.endswith((_SECURED, _UNSECURED))):
         raise ConfigError(own.name_of(CALLBACK), name, f"nothing, or Kafka's {_SECURED}")

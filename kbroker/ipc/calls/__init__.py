@@ -32,10 +32,10 @@ from kbroker.ipc.calls.telemetry import *  # noqa: F403
 from kbroker.ipc.calls.tokens import *  # noqa: F403
 from kbroker.ipc.calls.topics import *  # noqa: F403
 from kbroker.ipc.calls.transactions import *  # noqa: F403
-from kbroker.ipc.operation import Operation as Operation
+from kbroker.ipc.operation import CallOperation as CallOperation
 
-OPERATIONS: dict[str, Operation[Any, Any]] = {
-    row.name: row for row in list(globals().values()) if isinstance(row, Operation)
+OPERATIONS: dict[str, CallOperation[Any, Any]] = {
+    row.name: row for row in list(globals().values()) if isinstance(row, CallOperation)
 }
 
 

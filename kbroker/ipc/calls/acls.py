@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from kbroker.ipc.calls.base import CHANGE_MS, CONTROLLER, NOBODY
 from kbroker.ipc.documents import Document
-from kbroker.ipc.operation import Operation
-from kbroker.security.acls import Acl, AclFilter
+from kbroker.ipc.operation import CallOperation
+from kbroker.security.acls import AclBinding, AclFilter
 
 
 class CreateAcls(Document):
-    acls: list[Acl]
+    acls: list[AclBinding]
     asked_by: str = NOBODY
 
 
@@ -26,12 +26,12 @@ class DeleteAcls(Document):
 class DeletedAcl(Document):
     """An ACL that a filter matches; with an error, it is still there."""
 
-    acl: Acl
+    acl: AclBinding
     error: int = 0
     message: str | None = None
 
 
-class DeletedAcls(Document):
+class FilterDeletions(Document):
     """Of one filter. An ACL that several filters match is with the first."""
 
     acls: list[DeletedAcl]
@@ -39,5 +39,7 @@ class DeletedAcls(Document):
 
 # The results are in the order of the request. They are sent when all processes of this broker have
 # the change.
-CREATE_ACLS = Operation("create_acls", CreateAcls, list[AclResult], (CONTROLLER,), CHANGE_MS)
-DELETE_ACLS = Operation("delete_acls", DeleteAcls, list[DeletedAcls], (CONTROLLER,), CHANGE_MS)
+CREATE_ACLS = CallOperation("create_acls", CreateAcls, list[AclResult], (CONTROLLER,), CHANGE_MS)
+DELETE_ACLS = CallOperation(
+    "delete_acls", DeleteAcls, list[FilterDeletions], (CONTROLLER,), CHANGE_MS
+)

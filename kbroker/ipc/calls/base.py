@@ -24,6 +24,6 @@ class Nothing(Document):
     """The request of operations without arguments."""
 
 
-class Setting(NamedTuple):
+class SettingValue(NamedTuple):
     name: str
     value: str | None

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from kbroker.ipc.calls.base import IO_WORKER
 from kbroker.ipc.documents import Document
-from kbroker.ipc.operation import Operation
+from kbroker.ipc.operation import CallOperation
 from kbroker.types import Offset, SlotId
 
 # The owner replies after its disk has synced a directory.
@@ -44,7 +44,7 @@ class OfSlot(Document):
     slot: SlotId
 
 
-class ActiveProducer(NamedTuple):
+class ProducerLastOffset(NamedTuple):
     """last_offset: of its data, -1 if it has none."""
 
     producer_id: int
@@ -76,10 +76,10 @@ class SwapOutcome(Document):
 
 
 # Leaves out the logs that are not open.
-CLEANABLE_SEGMENTS = Operation(
+CLEANABLE_SEGMENTS = CallOperation(
     "cleanable_segments", CleanableSegments, list[CleanableLog], (IO_WORKER,)
 )
-ACTIVE_PRODUCERS = Operation("active_producers", OfSlot, list[ActiveProducer], (IO_WORKER,))
-SWAP_SEGMENTS = Operation(
+ACTIVE_PRODUCERS = CallOperation("active_producers", OfSlot, list[ProducerLastOffset], (IO_WORKER,))
+SWAP_SEGMENTS = CallOperation(
     "swap_segments", SwapSegments, SwapOutcome, (IO_WORKER,), SWAP_DEADLINE_MS
 )

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from kbroker.config.dynamic import AlterOp
 from kbroker.ipc.calls.acls import CreateAcls, DeleteAcls
-from kbroker.ipc.calls.base import CONTROLLER, NOBODY, Setting
+from kbroker.ipc.calls.base import CONTROLLER, NOBODY, SettingValue
 from kbroker.ipc.calls.credentials import AlterScram
 from kbroker.ipc.calls.topics import CreatePartitions, CreateTopics, DeleteTopics
 from kbroker.ipc.documents import Document
-from kbroker.ipc.operation import Operation
+from kbroker.ipc.operation import CallOperation
 
 
 class ResourceSettings(Document):
@@ -19,7 +19,7 @@ class ResourceSettings(Document):
 
     type: int
     name: str
-    configs: list[Setting]
+    configs: list[SettingValue]
 
 
 class AlterConfigs(Document):
@@ -46,7 +46,7 @@ class EntityChange(NamedTuple):
     """What changes of the configs of an entity (``metastore.entities``). None removes a config."""
 
     entity: str
-    configs: list[Setting]
+    configs: list[SettingValue]
 
 
 class AlterQuotas(Document):
@@ -57,7 +57,7 @@ class AlterQuotas(Document):
 class AlterLogLevels(Document):
     """levels: logger and level; None takes a change back."""
 
-    levels: list[Setting]
+    levels: list[SettingValue]
     asked_by: str = NOBODY
 
 
@@ -82,11 +82,11 @@ class ConfigResult(Document):
 
 
 # The result has an entry for each resource, in order.
-ALTER_CONFIGS = Operation("alter_configs", AlterConfigs, list[ConfigResult], (CONTROLLER,))
-INCREMENTAL_ALTER_CONFIGS = Operation(
+ALTER_CONFIGS = CallOperation("alter_configs", AlterConfigs, list[ConfigResult], (CONTROLLER,))
+INCREMENTAL_ALTER_CONFIGS = CallOperation(
     "incremental_alter_configs", IncrementalAlterConfigs, list[ConfigResult], (CONTROLLER,)
 )
 # All of them. Every process follows within a moment.
-ALTER_LOG_LEVELS = Operation("alter_log_levels", AlterLogLevels, NoneType, (CONTROLLER,))
+ALTER_LOG_LEVELS = CallOperation("alter_log_levels", AlterLogLevels, NoneType, (CONTROLLER,))
 # All of them, or an error. The reply is sent when every process of the broker has the new quotas.
-ALTER_QUOTAS = Operation("alter_quotas", AlterQuotas, NoneType, (CONTROLLER,))
+ALTER_QUOTAS = CallOperation("alter_quotas", AlterQuotas, NoneType, (CONTROLLER,))

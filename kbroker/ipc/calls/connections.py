@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kbroker.ipc.calls.base import NETWORK, Nothing
 from kbroker.ipc.documents import Document
-from kbroker.ipc.operation import Operation
+from kbroker.ipc.operation import CallOperation
 
 COUNT_DEADLINE_MS = 1_000
 
@@ -16,4 +16,4 @@ class OpenConnections(Document):
 
 
 # A new acceptor asks for what it finds.
-CONNECTIONS = Operation("connections", Nothing, OpenConnections, (NETWORK,), COUNT_DEADLINE_MS)
+CONNECTIONS = CallOperation("connections", Nothing, OpenConnections, (NETWORK,), COUNT_DEADLINE_MS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kbroker.ipc.calls.base import CONTROLLER
 from kbroker.ipc.documents import Document
-from kbroker.ipc.operation import Operation
+from kbroker.ipc.operation import CallOperation
 
 # A controller retries after 30 s.
 CONTROL_DEADLINE_MS = 20_000
@@ -28,6 +28,6 @@ class ControlReply(Document):
 
 
 # INVALID_REQUEST, and nothing has changed, for values that no controller sends.
-CONTROL_REQUEST = Operation(
+CONTROL_REQUEST = CallOperation(
     "control_request", ControlMessage, ControlReply, (CONTROLLER,), CONTROL_DEADLINE_MS
 )

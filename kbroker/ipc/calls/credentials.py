@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from kbroker.ipc.calls.base import CONTROLLER, NOBODY
 from kbroker.ipc.documents import Document
-from kbroker.ipc.operation import Operation
+from kbroker.ipc.operation import CallOperation
 
 
 class FindCredential(Document):
@@ -69,7 +69,7 @@ class UserInfo(NamedTuple):
     infos: list[ScramInfo]
 
 
-FIND_CREDENTIAL = Operation("find_credential", FindCredential, FoundCredential, (CONTROLLER,))
+FIND_CREDENTIAL = CallOperation("find_credential", FindCredential, FoundCredential, (CONTROLLER,))
 # Returns a result for each user, once.
-ALTER_SCRAM = Operation("alter_scram", AlterScram, list[UserResult], (CONTROLLER,))
-DESCRIBE_SCRAM = Operation("describe_scram", DescribeScram, list[UserInfo], (CONTROLLER,))
+ALTER_SCRAM = CallOperation("alter_scram", AlterScram, list[UserResult], (CONTROLLER,))
+DESCRIBE_SCRAM = CallOperation("describe_scram", DescribeScram, list[UserInfo], (CONTROLLER,))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from kbroker.ipc.calls.base import CONTROLLER
 from kbroker.ipc.documents import Document
-from kbroker.ipc.operation import Operation
+from kbroker.ipc.operation import CallOperation
 
 
 class WantedFeature(NamedTuple):
@@ -30,4 +30,6 @@ class FeatureResult(NamedTuple):
 
 
 # A result for each update, in order.
-UPDATE_FEATURES = Operation("update_features", UpdateFeatures, list[FeatureResult], (CONTROLLER,))
+UPDATE_FEATURES = CallOperation(
+    "update_features", UpdateFeatures, list[FeatureResult], (CONTROLLER,)
+)

@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 from kbroker.ipc.calls.base import IO_WORKER, Nothing
 from kbroker.ipc.documents import Document
-from kbroker.ipc.operation import Operation
+from kbroker.ipc.operation import CallOperation
 
 # A scrape waits for it.
 WRITE_DEADLINE_MS = 2_000
 
 
-class GroupState(NamedTuple):
+class GroupSummary(NamedTuple):
     """kind: ``classic`` or ``consumer``. A group that only commits offsets is an empty classic
     one.
     """
@@ -32,7 +32,7 @@ class WrittenOffsets(Document):
     count: int
     group_names: list[str]
     topic_names: list[str]
-    groups: list[GroupState]
+    groups: list[GroupSummary]
 
 
 class AllOffsets(Document):
@@ -44,4 +44,4 @@ class AllOffsets(Document):
 
 # Write the offsets of all groups that are coordinated here into this io worker's region. The reply
 # to an earlier call is void once a later one is made.
-WRITE_OFFSETS = Operation("write_offsets", Nothing, AllOffsets, (IO_WORKER,), WRITE_DEADLINE_MS)
+WRITE_OFFSETS = CallOperation("write_offsets", Nothing, AllOffsets, (IO_WORKER,), WRITE_DEADLINE_MS)

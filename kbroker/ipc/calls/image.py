@@ -15,7 +15,7 @@ from kbroker.ipc.calls.base import (
     Nothing,
 )
 from kbroker.ipc.documents import Document
-from kbroker.ipc.operation import Operation
+from kbroker.ipc.operation import CallOperation
 
 # To a process that may still be starting; the call is retried.
 HELLO_DEADLINE_MS = 1_000
@@ -77,9 +77,9 @@ class StopReplicas(Document):
 
 
 # Returns the image to a process, which gets all changes from now on.
-HELLO = Operation("hello", Nothing, ImageDocument, (CONTROLLER,), HELLO_DEADLINE_MS)
+HELLO = CallOperation("hello", Nothing, ImageDocument, (CONTROLLER,), HELLO_DEADLINE_MS)
 # The processes that have an image. Others do not get changes.
-IMAGE = Operation(
+IMAGE = CallOperation(
     "image",
     ImageChange,
     ImageTaken,
@@ -87,6 +87,8 @@ IMAGE = Operation(
     IMAGE_DEADLINE_MS,
 )
 # The reply is sent when the logs are deleted. Nothing else deletes a log.
-STOP_REPLICAS = Operation("stop_replicas", StopReplicas, NoneType, (IO_WORKER,), IMAGE_DEADLINE_MS)
+STOP_REPLICAS = CallOperation(
+    "stop_replicas", StopReplicas, NoneType, (IO_WORKER,), IMAGE_DEADLINE_MS
+)
 # A network process starts: after the reply, messages of its predecessor are ignored.
-NETWORK_STARTS = Operation("network_starts", Nothing, NoneType, (IO_WORKER,), HELLO_DEADLINE_MS)
+NETWORK_STARTS = CallOperation("network_starts", Nothing, NoneType, (IO_WORKER,), HELLO_DEADLINE_MS)

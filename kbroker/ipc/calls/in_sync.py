@@ -8,7 +8,7 @@ from kbroker.errors import ErrorCode
 from kbroker.ipc.calls.base import CONTROLLER, IO_WORKER, Nothing
 from kbroker.ipc.calls.image import HELLO_DEADLINE_MS
 from kbroker.ipc.documents import Document
-from kbroker.ipc.operation import Operation
+from kbroker.ipc.operation import CallOperation
 
 
 class WantedIsr(NamedTuple):
@@ -54,7 +54,7 @@ class LastHeard(Document):
     heard_ms: int
 
 
-class AlterIsr(Document):
+class IsrChangeRequests(Document):
     wanted: list[WantedIsr]
 
 
@@ -62,8 +62,12 @@ class AlterIsr(Document):
 ALTER_ISR_DEADLINE_MS = 30_000
 
 # The results, in request order. After an error a LeaderAndIsr is on its way.
-ALTER_ISR = Operation("alter_isr", AlterIsr, list[IsrResult], (CONTROLLER,), ALTER_ISR_DEADLINE_MS)
+ALTER_ISR = CallOperation(
+    "alter_isr", IsrChangeRequests, list[IsrResult], (CONTROLLER,), ALTER_ISR_DEADLINE_MS
+)
 # Changes without a result; a starting io worker requests them before the image.
-PENDING_ISR = Operation("pending_isr", Nothing, list[WantedIsr], (CONTROLLER,), HELLO_DEADLINE_MS)
+PENDING_ISR = CallOperation(
+    "pending_isr", Nothing, list[WantedIsr], (CONTROLLER,), HELLO_DEADLINE_MS
+)
 # Leaders drop a follower that is gone from the in-sync replicas, unless it still fetches.
-GONE_FOLLOWER = Operation("gone_follower", GoneFollower, LastHeard, (IO_WORKER,), 2_000)
+GONE_FOLLOWER = CallOperation("gone_follower", GoneFollower, LastHeard, (IO_WORKER,), 2_000)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kbroker.ipc.calls.base import IO_WORKER
 from kbroker.ipc.documents import Document
-from kbroker.ipc.operation import Operation
+from kbroker.ipc.operation import CallOperation
 from kbroker.types import SlotId
 
 
@@ -61,9 +61,11 @@ class Damage(Document):
     what: str
 
 
-DESCRIBE_LOG_DIRS = Operation(
+DESCRIBE_LOG_DIRS = CallOperation(
     "describe_log_dirs", ReplicasToDescribe, list[LogDirDescription], (IO_WORKER,)
 )
 # Returns an error code for each replica.
-ALTER_REPLICA_LOG_DIRS = Operation("alter_replica_log_dirs", MoveReplicas, list[int], (IO_WORKER,))
-REPORT_DAMAGE = Operation("report_damage", Damage, NoneType, (IO_WORKER,))
+ALTER_REPLICA_LOG_DIRS = CallOperation(
+    "alter_replica_log_dirs", MoveReplicas, list[int], (IO_WORKER,)
+)
+REPORT_DAMAGE = CallOperation("report_damage", Damage, NoneType, (IO_WORKER,))

@@ -6,7 +6,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from kbroker.ipc.calls.base import IO_WORKER
 from kbroker.ipc.documents import Document
-from kbroker.ipc.operation import Operation
+from kbroker.ipc.operation import CallOperation
 from kbroker.types import Offset, SlotId
 
 Q = TypeVar("Q")
@@ -34,7 +34,7 @@ class Results(Document, Generic[A]):
     failures: list[Failure]
 
 
-class OffsetQuestion(NamedTuple):
+class TimestampQuestion(NamedTuple):
     """timestamp: or one of the special ones of ListOffsets. isolation: READ_COMMITTED or not."""
 
     slot: SlotId
@@ -62,18 +62,18 @@ class FoundOffsets(Document):
     offsets: list[int]
 
 
-class EpochQuestion(NamedTuple):
+class EpochEndQuestion(NamedTuple):
     slot: SlotId
     leader_epoch: int
     held: bool = False  # whether a follower may respond, for what consumers read from it
 
 
-class EpochEnd(Document):
+class EpochEndReply(Document):
     leader_epoch: int
     end_offset: int
 
 
-class Deletion(NamedTuple):
+class RecordDeletion(NamedTuple):
     """Delete records below an offset."""
 
     slot: SlotId
@@ -115,22 +115,22 @@ class KnownProducers(Document):
     producers: list[KnownProducer]
 
 
-LIST_OFFSETS = Operation(
-    "list_offsets", Questions[OffsetQuestion], Results[FoundOffset], (IO_WORKER,)
+LIST_OFFSETS = CallOperation(
+    "list_offsets", Questions[TimestampQuestion], Results[FoundOffset], (IO_WORKER,)
 )
 # As version 0 of ListOffsets asks.
-OFFSETS_BEFORE = Operation(
+OFFSETS_BEFORE = CallOperation(
     "offsets_before", Questions[SegmentsQuestion], Results[FoundOffsets], (IO_WORKER,)
 )
-OFFSET_FOR_LEADER_EPOCH = Operation(
-    "offset_for_leader_epoch", Questions[EpochQuestion], Results[EpochEnd], (IO_WORKER,)
+OFFSET_FOR_LEADER_EPOCH = CallOperation(
+    "offset_for_leader_epoch", Questions[EpochEndQuestion], Results[EpochEndReply], (IO_WORKER,)
 )
-DELETE_RECORDS = Operation(
-    "delete_records", Questions[Deletion], Results[LowWatermark], (IO_WORKER,)
+DELETE_RECORDS = CallOperation(
+    "delete_records", Questions[RecordDeletion], Results[LowWatermark], (IO_WORKER,)
 )
-AWAIT_DELETION = Operation(
+AWAIT_DELETION = CallOperation(
     "await_deletion", Questions[AwaitedDeletion], Results[LowWatermark], (IO_WORKER,)
 )
-DESCRIBE_PRODUCERS = Operation(
+DESCRIBE_PRODUCERS = CallOperation(
     "describe_producers", Questions[ProducersQuestion], Results[KnownProducers], (IO_WORKER,)
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kbroker.ipc.calls.base import NETWORK, Nothing
-from kbroker.ipc.operation import Operation
+from kbroker.ipc.operation import CallOperation
 
 FIGURES_DEADLINE_MS = 1_000
 # BOUND: of one network process; those that have exceeded their quotas come first.
@@ -26,6 +26,6 @@ class QuotaFigure(NamedTuple):
     throttle_ms: int
 
 
-QUOTA_FIGURES = Operation(
+QUOTA_FIGURES = CallOperation(
     "quota_figures", Nothing, list[QuotaFigure], (NETWORK,), FIGURES_DEADLINE_MS
 )

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from kbroker.ipc.calls.base import CHANGE_MS, CONTROLLER, Nothing
 from kbroker.ipc.documents import Document
-from kbroker.ipc.operation import Operation
+from kbroker.ipc.operation import CallOperation
 
 
 class NamedPartition(NamedTuple):
@@ -71,13 +71,13 @@ class WaitingWork(NamedTuple):
 # Whoever asks has its own deadline to keep.
 WAITING_MS = 2_000
 
-ELECT_LEADERS = Operation("elect_leaders", ElectLeaders, list[PartitionResult], (CONTROLLER,))
+ELECT_LEADERS = CallOperation("elect_leaders", ElectLeaders, list[PartitionResult], (CONTROLLER,))
 # A result for each partition, in order.
-ALTER_REASSIGNMENTS = Operation(
+ALTER_REASSIGNMENTS = CallOperation(
     "alter_reassignments", AlterReassignments, list[PartitionResult], (CONTROLLER,)
 )
-LIST_REASSIGNMENTS = Operation(
+LIST_REASSIGNMENTS = CallOperation(
     "list_reassignments", ListReassignments, list[OngoingReassignment], (CONTROLLER,)
 )
 # What the controller has begun and cannot end yet.
-LIST_WAITING = Operation("list_waiting", Nothing, list[WaitingWork], (CONTROLLER,), WAITING_MS)
+LIST_WAITING = CallOperation("list_waiting", Nothing, list[WaitingWork], (CONTROLLER,), WAITING_MS)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kbroker.ipc.calls.base import CONTROLLER, Nothing
 from kbroker.ipc.documents import Document
-from kbroker.ipc.operation import Operation
+from kbroker.ipc.operation import CallOperation
 
 
 class ProducerIdBlock(Document):
@@ -36,11 +36,13 @@ class FetchStoredOffsets(Document):
     partitions: list[StoredPartition]
 
 
-ALLOCATE_PRODUCER_IDS = Operation("allocate_producer_ids", Nothing, ProducerIdBlock, (CONTROLLER,))
-COMMIT_STORED_OFFSETS = Operation(
+ALLOCATE_PRODUCER_IDS = CallOperation(
+    "allocate_producer_ids", Nothing, ProducerIdBlock, (CONTROLLER,)
+)
+COMMIT_STORED_OFFSETS = CallOperation(
     "commit_stored_offsets", CommitStoredOffsets, NoneType, (CONTROLLER,)
 )
 # Returns the offset of each partition, None if there is none.
-FETCH_STORED_OFFSETS = Operation(
+FETCH_STORED_OFFSETS = CallOperation(
     "fetch_stored_offsets", FetchStoredOffsets, list[int | None], (CONTROLLER,)
 )

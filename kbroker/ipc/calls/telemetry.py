@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from kbroker.ipc.calls.base import NETWORK, Nothing
 from kbroker.ipc.documents import Document
-from kbroker.ipc.operation import Operation
+from kbroker.ipc.operation import CallOperation
 
 TELEMETRY_DEADLINE_MS = 1_000
 
@@ -40,6 +40,6 @@ class ClientSeries(Document):
     left_out: int
 
 
-CLIENT_TELEMETRY = Operation(
+CLIENT_TELEMETRY = CallOperation(
     "client_telemetry", Nothing, ClientSeries, (NETWORK,), TELEMETRY_DEADLINE_MS
 )

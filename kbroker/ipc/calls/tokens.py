@@ -6,23 +6,23 @@ from typing import NamedTuple
 
 from kbroker.ipc.calls.base import CHANGE_MS, CONTROLLER
 from kbroker.ipc.documents import Document
-from kbroker.ipc.operation import Operation
-from kbroker.security.principal import Principal
+from kbroker.ipc.operation import CallOperation
+from kbroker.security.principal import KafkaPrincipal
 
 
 class CreateToken(Document):
     """lifetime_ms: 0 or less for the longest one. requester: the client."""
 
-    owner: Principal
-    requester: Principal
-    renewers: list[Principal]
+    owner: KafkaPrincipal
+    requester: KafkaPrincipal
+    renewers: list[KafkaPrincipal]
     lifetime_ms: int
 
 
 class ChangeToken(Document):
     """secret: that of the token. period_ms: from now on; negative: the default, or at once."""
 
-    principal: Principal
+    principal: KafkaPrincipal
     secret: bytes
     period_ms: int
 
@@ -37,15 +37,15 @@ class DescribeTokens(Document):
     after: the id of the last token of the previous part; empty for the first part.
     """
 
-    owners: list[Principal] | None
+    owners: list[KafkaPrincipal] | None
     after: str = ""
 
 
 class FoundToken(NamedTuple):
     token_id: str
-    owner: Principal
-    requester: Principal
-    renewers: list[Principal]
+    owner: KafkaPrincipal
+    requester: KafkaPrincipal
+    renewers: list[KafkaPrincipal]
     issued_ms: int
     expires_ms: int
     max_ms: int
@@ -59,7 +59,7 @@ class FoundTokens(Document):
     is_last: bool
 
 
-CREATE_TOKEN = Operation("create_token", CreateToken, FoundToken, (CONTROLLER,), CHANGE_MS)
-RENEW_TOKEN = Operation("renew_token", ChangeToken, TokenEnd, (CONTROLLER,), CHANGE_MS)
-EXPIRE_TOKEN = Operation("expire_token", ChangeToken, TokenEnd, (CONTROLLER,), CHANGE_MS)
-DESCRIBE_TOKENS = Operation("describe_tokens", DescribeTokens, FoundTokens, (CONTROLLER,))
+CREATE_TOKEN = CallOperation("create_token", CreateToken, FoundToken, (CONTROLLER,), CHANGE_MS)
+RENEW_TOKEN = CallOperation("renew_token", ChangeToken, TokenEnd, (CONTROLLER,), CHANGE_MS)
+EXPIRE_TOKEN = CallOperation("expire_token", ChangeToken, TokenEnd, (CONTROLLER,), CHANGE_MS)
+DESCRIBE_TOKENS = CallOperation("describe_tokens", DescribeTokens, FoundTokens, (CONTROLLER,))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kbroker.ipc.calls.base import CHANGE_MS, CONTROLLER, NOBODY, Setting
+from kbroker.ipc.calls.base import CHANGE_MS, CONTROLLER, NOBODY, SettingValue
 from kbroker.ipc.documents import Document
-from kbroker.ipc.operation import Operation
+from kbroker.ipc.operation import CallOperation
 
 
 class Assigned(NamedTuple):
@@ -23,7 +23,7 @@ class TopicToCreate(Document):
     num_partitions: int = -1
     replication_factor: int = -1
     assignments: list[Assigned] = []
-    configs: list[Setting] = []
+    configs: list[SettingValue] = []
 
 
 class CreateTopics(Document):
@@ -91,8 +91,8 @@ class TopicResult(Document):
 
 
 # The result has an entry for each topic, in order.
-CREATE_TOPICS = Operation("create_topics", CreateTopics, list[TopicResult], (CONTROLLER,))
-CREATE_PARTITIONS = Operation(
+CREATE_TOPICS = CallOperation("create_topics", CreateTopics, list[TopicResult], (CONTROLLER,))
+CREATE_PARTITIONS = CallOperation(
     "create_partitions", CreatePartitions, list[TopicResult], (CONTROLLER,)
 )
-DELETE_TOPICS = Operation("delete_topics", DeleteTopics, list[TopicResult], (CONTROLLER,))
+DELETE_TOPICS = CallOperation("delete_topics", DeleteTopics, list[TopicResult], (CONTROLLER,))

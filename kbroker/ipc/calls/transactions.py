@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kbroker.ipc.calls.base import IO_WORKER
-from kbroker.ipc.operation import Operation
+from kbroker.ipc.operation import CallOperation
 from kbroker.types import SlotId
 
 
-class Marker(NamedTuple):
+class SlotMarker(NamedTuple):
     """The end of a producer's transaction, for the log in a slot."""
 
     slot: SlotId
@@ -21,7 +21,7 @@ class Marker(NamedTuple):
 
 
 class WriteMarkers(NamedTuple):
-    markers: list[Marker]
+    markers: list[SlotMarker]
 
 
 class VerifyTransaction(NamedTuple):
@@ -37,6 +37,6 @@ class VerifyTransaction(NamedTuple):
 
 
 # Returns an error code for each marker, when they are committed.
-WRITE_MARKERS = Operation("write_markers", WriteMarkers, list[int], (IO_WORKER,))
+WRITE_MARKERS = CallOperation("write_markers", WriteMarkers, list[int], (IO_WORKER,))
 # Results with an error code.
-VERIFY_TRANSACTION = Operation("verify_transaction", VerifyTransaction, int, (IO_WORKER,))
+VERIFY_TRANSACTION = CallOperation("verify_transaction", VerifyTransaction, int, (IO_WORKER,))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from kbroker.cli.arguments import Action, Failed, Usage, add_format, printed
+from kbroker.cli.arguments import Action, CommandFailed, Usage, add_format, printed
 from kbroker.cli.connecting import add_connection, connected
 from kbroker.wording import shown
 
@@ -138,7 +138,7 @@ def _sources(options: argparse.Namespace) -> list[OldPartition]:
         try:
             present = partitions_in(path, int(number))
         except OSError as error:
-            raise Failed(f"{path}: {error.strerror}") from error
+            raise CommandFailed(f"{path}: {error.strerror}") from error
         _name_empty(path, present)
         partitions += present
     names = [each.name for each in partitions]
@@ -171,7 +171,7 @@ def _layout(state: str, partitions: Sequence[OldPartition]) -> Layout:
     except FileNotFoundError:
         known = Layout({}, {})
     except (ValueError, OSError) as error:
-        raise Failed(f"{path}: {error}") from error
+        raise CommandFailed(f"{path}: {error}") from error
     return known.with_found((each.topic, each.broker, each.partition) for each in partitions)
 
 
@@ -213,9 +213,9 @@ def _save_layout(options: argparse.Namespace) -> None:
         with Znodes(options.zookeeper) as nodes:
             layout = read_layout(nodes)
     except ClientError as error:
-        raise Failed(str(error)) from error
+        raise CommandFailed(str(error)) from error
     if not layout.topics:
-        raise Failed(
+        raise CommandFailed(
             f"no broker of Kafka 0.7 has registered topics at {options.zookeeper}: they are there "
             "while it runs"
         )
@@ -231,19 +231,19 @@ def _save_layout(options: argparse.Namespace) -> None:
 
 @contextmanager
 def _locked(state: str) -> Iterator[None]:
-    """The directory of the import, for this process alone. Raises Failed."""
+    """The directory of the import, for this process alone. Raises CommandFailed."""
     import fcntl
 
     try:
         os.makedirs(state, exist_ok=True)
         descriptor = os.open(os.path.join(state, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
     except OSError as error:
-        raise Failed(f"{state}: {error.strerror}") from error
+        raise CommandFailed(f"{state}: {error.strerror}") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError as error:
-        raise Failed(f"{state}: another import uses it") from error
+        raise CommandFailed(f"{state}: another import uses it") from error
     finally:
         os.close(descriptor)
 
@@ -263,7 +263,7 @@ def _run(options: argparse.Namespace) -> None:
     with _locked(options.state), connected(options) as cluster:
         plan, layout = _plan(options)
         if not plan:
-            raise Failed("no logs of Kafka 0.7 there")
+            raise CommandFailed("no logs of Kafka 0.7 there")
         _create(cluster, plan, layout)
         report = _reporter(sum(each.old.size for each in plan))
         work = OldImport(
@@ -274,12 +274,12 @@ def _run(options: argparse.Namespace) -> None:
             # For `offsets`; not before, because an id may have been given by mistake.
             _write_layout(options.state, layout)
         except (ImportFailed, OldLogError) as error:
-            raise Failed(str(error)) from error
+            raise CommandFailed(str(error)) from error
         except OSError as error:
-            raise Failed(f"{error.filename or options.state}: {error.strerror}") from error
+            raise CommandFailed(f"{error.filename or options.state}: {error.strerror}") from error
         except RejectedError as error:
             if error.code == ErrorCode.MESSAGE_TOO_LARGE:
-                raise Failed(f"{error}: raise max.message.bytes of the topic") from error
+                raise CommandFailed(f"{error}: raise max.message.bytes of the topic") from error
             raise
         finally:
             report(work.counts)
@@ -293,13 +293,13 @@ def _create(cluster: Cluster, plan: Sequence[Planned], layout: Layout) -> None:
     there = {topic.name: len(topic.partitions) for topic in list_topics(cluster)}
     for topic, count in wanted.items():
         if there.get(topic, count) < count:
-            raise Failed(
+            raise CommandFailed(
                 f"topic {topic} has {there[topic]} partitions, and Kafka 0.7 has {count}: add some"
             )
     new = [NewTopic(topic, count) for topic, count in wanted.items() if topic not in there]
     for topic, result in create_topics(cluster, new).items():
         if isinstance(result, Exception):
-            raise Failed(f"cannot create topic {topic}: {result}")
+            raise CommandFailed(f"cannot create topic {topic}: {result}")
 
 
 def _name_bad(planned: Planned, bad: Bad) -> None:
@@ -338,7 +338,7 @@ def _offsets(options: argparse.Namespace) -> None:
         with Znodes(options.zookeeper) as nodes:
             old = read_group_offsets(nodes)
     except ClientError as error:
-        raise Failed(str(error)) from error
+        raise CommandFailed(str(error)) from error
     rows: list[dict[str, Any]] = []
     for each in old:
         if options.group not in (None, each.group):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.cli.kafka.leader_election import read_partitions
 from kbroker.cli.kafka.options import Given, WrongUse, valued
-from kbroker.cli.kafka.running import BOOTSTRAP, Failed, Tool
+from kbroker.cli.kafka.running import BOOTSTRAP, Tool, ToolFailed
 from kbroker.cli.kafka.zookeeper import ZOOKEEPER, connected_either
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _print_results(results: Mapping[TopicPartition, RejectedError | None]) -> in
     for line in failed:
         print(line)
     if failed:
-        raise Failed(f"{len(failed)} preferred replica(s) could not be elected")
+        raise ToolFailed(f"{len(failed)} preferred replica(s) could not be elected")
     return 0
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kbroker.cli.kafka.options import Given, flag, valued
-from kbroker.cli.kafka.running import Failed, Tool, check_bootstrap, pairs, properties_of
+from kbroker.cli.kafka.running import Tool, ToolFailed, check_bootstrap, pairs, properties_of
 from kbroker.cli.kafka.zookeeper import ZOOKEEPER, registered
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _run(given: Given) -> int:
     given.require("broker-list", "inputtopic", "outputtopic")
     check_bootstrap(given.one("broker-list"))
     if given.one("threads") < 1:
-        raise Failed("--threads must be at least 1")
+        raise ToolFailed("--threads must be at least 1")
     from kbroker.cli.kafka.client_options import known_only, log_to_stderr
     from kbroker.client import KafkaConsumer, KafkaProducer
     from kbroker.client.consumer.consumer_settings import SETTINGS as OF_CONSUMERS
@@ -59,7 +59,7 @@ def _run(given: Given) -> int:
         with KafkaProducer(known_only(writes, OF_PRODUCERS)) as producer:
             return _replay(given, known_only(reads, OF_CONSUMERS), numbers, producer)
     except (SettingRefused, ClientError) as error:
-        raise Failed(str(error)) from error
+        raise ToolFailed(str(error)) from error
 
 
 def _replay(
@@ -82,7 +82,7 @@ def _replay(
         print(f"Sent {part.sent} messages", file=sys.stderr)
     errors = [error for part in parts for error in part.errors]
     if errors:
-        raise Failed(f"{len(errors)} records were not written: {errors[0]}")
+        raise ToolFailed(f"{len(errors)} records were not written: {errors[0]}")
     return 0
 
 

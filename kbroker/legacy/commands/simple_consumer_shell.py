@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kbroker.cli.kafka.options import Given, flag, valued
-from kbroker.cli.kafka.running import Failed, Tool, check_bootstrap, connected, pairs
+from kbroker.cli.kafka.running import Tool, ToolFailed, check_bootstrap, connected, pairs
 
 if TYPE_CHECKING:
     from kbroker._ext.client.consumer_record import ConsumerRecord
@@ -48,7 +48,7 @@ def _run(given: Given) -> int:
     try:
         shown = formatter(given.one("formatter"), pairs(given.all("property")))
     except KeyError:
-        raise Failed(f"there is no formatter {given.one('formatter')} here") from None
+        raise ToolFailed(f"there is no formatter {given.one('formatter')} here") from None
     bootstrap, config = given.one("broker-list"), given.one("command-config")
     with connected(bootstrap, config, client_id=given.one("clientId")) as cluster:
         node = _replica(given, cluster)
@@ -57,33 +57,33 @@ def _run(given: Given) -> int:
 
 
 def _replica(given: Given, cluster: Cluster) -> int:
-    """The broker to read from. Raises Failed."""
+    """The broker to read from. Raises ToolFailed."""
     from kbroker.client.admin.topics import describe_topics
 
     topic, number, node = given.one("topic"), given.one("partition"), given.one("replica")
     rows = {row.partition: row for row in describe_topics(cluster, [topic])[0].partitions}
     if number not in rows:
-        raise Failed(f"Error: partition {number} does not exist for topic {topic}")
+        raise ToolFailed(f"Error: partition {number} does not exist for topic {topic}")
     if node == _LEADER:
         leader = rows[number].leader
         if leader is None:
-            raise Failed(
+            raise ToolFailed(
                 f"Error: user specifies to fetch from leader for partition ({topic}, {number}) "
                 "which has not been elected yet"
             )
         return leader
     if node not in rows[number].replicas:
-        raise Failed(f"Error: replica {node} does not exist for partition ({topic}, {number})")
+        raise ToolFailed(f"Error: replica {node} does not exist for partition ({topic}, {number})")
     return int(node)
 
 
 def _offset(given: Given, cluster: Cluster) -> int:
-    """Raises Failed."""
+    """Raises ToolFailed."""
     from kbroker.client.batches.offsets import list_offsets
 
     offset: int = given.one("offset")
     if offset < _EARLIEST:
-        raise Failed(f"Invalid starting offset: {offset}")
+        raise ToolFailed(f"Invalid starting offset: {offset}")
     if offset >= 0:
         return offset
     key = given.one("topic"), given.one("partition")
@@ -129,7 +129,7 @@ def _print(given: Given, records: Iterator[ConsumerRecord], shown: Formatter) ->
             output.write(shown(record))
         except ValueError as error:
             if "skip-message-on-error" not in given:
-                raise Failed(str(error)) from error
+                raise ToolFailed(str(error)) from error
             print(f"ERROR {error}; skipping this message", file=sys.stderr)
             continue
         output.flush()

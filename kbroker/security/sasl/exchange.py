@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 
-class Failed(Exception):
+class NotAuthenticated(Exception):
     """The client is not authenticated.
 
     told: a text for the client that says nothing about any user; "" for the one that Kafka has for
@@ -36,7 +36,7 @@ class Challenge(NamedTuple):
     token: bytes
 
 
-class Lookup(NamedTuple):
+class CredentialLookup(NamedTuple):
     """Continue with the stored credential of this user, or of this delegation token; else None."""
 
     name: str
@@ -64,16 +64,16 @@ class Authenticated(NamedTuple):
     is_token: bool = False
 
 
-Step = Challenge | Lookup | Work | Authenticated
+Step = Challenge | CredentialLookup | Work | Authenticated
 
 
-class Mechanism(Protocol):
+class SaslServer(Protocol):
     """One exchange with one client."""
 
     def evaluate(self, token: bytes) -> Step:
-        """Take a token of the client. Raises Failed."""
+        """Take a token of the client. Raises NotAuthenticated."""
         ...
 
     def resume(self, answer: Any) -> Step:
-        """Continue after Lookup or Work. Raises Failed."""
+        """Continue after CredentialLookup or Work. Raises NotAuthenticated."""
         ...

@@ -28,7 +28,7 @@ class JaasError(ValueError):
     """The text is malformed. The message contains nothing of it but positions and names."""
 
 
-class Login(NamedTuple):
+class JaasEntry(NamedTuple):
     """An entry. module: a Java class's name, which only tells the kind."""
 
     module: str
@@ -40,7 +40,7 @@ class Login(NamedTuple):
         return self.module.rpartition(".")[2]
 
 
-def parse(text: str) -> list[Login]:
+def parse(text: str) -> list[JaasEntry]:
     """The entries of a ``sasl.jaas.config``. Raises JaasError."""
     tokens = _Tokens(text)
     logins = []
@@ -51,10 +51,10 @@ def parse(text: str) -> list[Login]:
     return logins
 
 
-def parse_file(text: str) -> dict[str, list[Login]]:
+def parse_file(text: str) -> dict[str, list[JaasEntry]]:
     """The entries of a JAAS file, by section. Raises JaasError."""
     tokens = _Tokens(text)
-    sections: dict[str, list[Login]] = {}
+    sections: dict[str, list[JaasEntry]] = {}
     while tokens.rest:
         name = tokens.take("the name of a section")
         tokens.expect("{")
@@ -91,7 +91,7 @@ class _Tokens:
             raise JaasError(f"a '{sign}' is missing")
         self.rest.pop()
 
-    def login(self) -> Login:
+    def login(self) -> JaasEntry:
         module = self.take("the name of a login module")
         flag = self.take("a control flag")
         if flag.lower() not in FLAGS:
@@ -102,7 +102,7 @@ class _Tokens:
             self.expect("=")
             options[name] = self.take(f"a value of {name}")
         self.expect(";")
-        return Login(module, options)
+        return JaasEntry(module, options)
 
 
 def _tokens(text: str) -> Iterator[str | tuple[str]]:

@@ -13,7 +13,7 @@ from typing import Protocol
 from kbroker.security.sasl.exchange import (
     Authenticated,
     Challenge,
-    Failed,
+    NotAuthenticated,
     Step,
     Unavailable,
     Work,
@@ -28,7 +28,7 @@ _ESTABLISHING, _CONFIRMING, _CHOOSING, _OVER = range(4)
 
 
 class SecurityContext(Protocol):
-    """The broker's end. Every method raises Failed or Unavailable."""
+    """The broker's end. Every method raises NotAuthenticated or Unavailable."""
 
     complete: bool
     # The client's principal, once it is complete.
@@ -56,20 +56,20 @@ class Kerberos:
             return Work(lambda: self._stepped(token))
         if self._stage == _CONFIRMING:
             if token:
-                raise Failed("data where the client has nothing to say")
+                raise NotAuthenticated("data where the client has nothing to say")
             return self._offer()
         if self._stage == _CHOOSING:
             return self._chosen(token)
-        raise Failed("a token after the last one")
+        raise NotAuthenticated("a token after the last one")
 
-    def _stepped(self, token: bytes) -> bytes | Failed | Unavailable:
+    def _stepped(self, token: bytes) -> bytes | NotAuthenticated | Unavailable:
         try:
             return self._context.step(token)
-        except (Failed, Unavailable) as error:
+        except (NotAuthenticated, Unavailable) as error:
             return error
 
-    def resume(self, answer: bytes | Failed | Unavailable) -> Step:
-        if isinstance(answer, Failed | Unavailable):
+    def resume(self, answer: bytes | NotAuthenticated | Unavailable) -> Step:
+        if isinstance(answer, NotAuthenticated | Unavailable):
             raise answer
         if not self._context.complete:
             return Challenge(answer)
@@ -89,10 +89,10 @@ class Kerberos:
         principal = self._context.client
         chosen = self._context.unwrap(token)
         if len(chosen) < len(_OFFER) or not chosen[0] & NO_LAYER:
-            raise Failed("the client wants a security layer", user=principal)
+            raise NotAuthenticated("the client wants a security layer", user=principal)
         self._stage = _OVER
         try:
             user = self._user_of(principal)
         except NoUser as error:
-            raise Failed(str(error), user=principal, reason=str(error)) from None
+            raise NotAuthenticated(str(error), user=principal, reason=str(error)) from None
         return Authenticated(None, user)

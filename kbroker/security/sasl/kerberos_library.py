@@ -9,7 +9,7 @@ import os
 import stat
 from typing import Any
 
-from kbroker.security.sasl.exchange import Failed, Unavailable
+from kbroker.security.sasl.exchange import NotAuthenticated, Unavailable
 
 PACKAGE = "the package gssapi: pip install gssapi"
 _DISPLAY = "utf-8"
@@ -80,13 +80,13 @@ class Context:
             self._context = found.context
             if not found.more_steps:
                 if found.mech != gss.MechType.kerberos:
-                    raise Failed("the mechanism is not Kerberos")
+                    raise NotAuthenticated("the mechanism is not Kerberos")
                 self.client = _displayed(gss, found.initiator_name)
                 self.complete = True
         except gss.exceptions.GSSError as error:
             raise _failure(error) from None
         except UnicodeDecodeError:
-            raise Failed("the client's name is not UTF-8") from None
+            raise NotAuthenticated("the client's name is not UTF-8") from None
         return found.token or b""
 
     def wrap(self, data: bytes) -> bytes:
@@ -188,11 +188,11 @@ def _without_blocking(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def _failure(error: Any, client: str = "") -> Failed | Unavailable:
+def _failure(error: Any, client: str = "") -> NotAuthenticated | Unavailable:
     reason = _reason(error)
     if error.min_code & 0xFFFFFFFF in _PASSING:
         return Unavailable(reason)
-    return Failed(reason, user=client, reason=reason)
+    return NotAuthenticated(reason, user=client, reason=reason)
 
 
 def _reason(error: Any) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kbroker.errors import ConfigError, FileConfigError
 from kbroker.security.sasl.kerberos import NAME
 from kbroker.security.sasl.kerberos_library import PACKAGE, Acceptor, KerberosError
-from kbroker.security.sasl.kerberos_names import BadRule, PrincipalRules
+from kbroker.security.sasl.kerberos_names import KerberosRuleError, PrincipalRules
 from kbroker.security.sasl.login_options import HIDDEN, JAAS, login_options
 
 if TYPE_CHECKING:
@@ -72,6 +72,6 @@ def principal_rules(own: ListenerConfig, default_realm: str) -> PrincipalRules:
     """Raises ConfigError."""
     try:
         return PrincipalRules(default_realm, own[RULES])
-    except BadRule as error:
+    except KerberosRuleError as error:
         shown = ",".join(own[RULES])
         raise ConfigError(own.name_of(RULES), shown, f"rules that can be used: {error}") from None

@@ -28,7 +28,7 @@ _PARAMETER = re.compile(r"\$([0-9]*)")
 _DEFAULT = "DEFAULT"
 
 
-class BadRule(ValueError):
+class KerberosRuleError(ValueError):
     """A rule that is malformed; the message has it."""
 
 
@@ -36,7 +36,7 @@ class NoUser(ValueError):
     """The principal is no user here; the message says why."""
 
 
-class Principal(NamedTuple):
+class KerberosName(NamedTuple):
     """host: None if it has one component."""
 
     name: str
@@ -44,7 +44,7 @@ class Principal(NamedTuple):
     realm: str
 
 
-def parse(text: str) -> Principal:
+def parse(text: str) -> KerberosName:
     """Raises NoUser.
 
     Kerberos escapes signs within a component by a backslash. COMPAT: Kafka cuts such a name at the
@@ -53,10 +53,10 @@ def parse(text: str) -> Principal:
     found = _NAME.fullmatch(text) if len(text) <= NAME_CHARS_MAX else None
     if found is None:
         raise NoUser(f"malformed Kerberos name: {text[:200]!r}")
-    return Principal(found[1], found[2], found[3])
+    return KerberosName(found[1], found[2], found[3])
 
 
-class Rule(NamedTuple):
+class KerberosRule(NamedTuple):
     """form: what ``match`` is matched with. match, pattern: None: anything, nothing is replaced.
     times: how often it is replaced, 0 for all. case: L, U or empty.
     """
@@ -70,7 +70,7 @@ class Rule(NamedTuple):
     times: int
     case: str
 
-    def applied(self, principal: Principal) -> str | None:
+    def applied(self, principal: KerberosName) -> str | None:
         """None if it does not apply."""
         parts = [principal.realm, principal.name]
         parts += [] if principal.host is None else [principal.host]
@@ -85,11 +85,11 @@ class Rule(NamedTuple):
 
 
 class PrincipalRules:
-    """default_realm: empty if there is none. Raises BadRule."""
+    """default_realm: empty if there is none. Raises KerberosRuleError."""
 
     def __init__(self, default_realm: str, rules: Sequence[str]) -> None:
         if sum(map(len, rules)) > RULES_CHARS_MAX:
-            raise BadRule(f"the rules have more than {RULES_CHARS_MAX} characters")
+            raise KerberosRuleError(f"the rules have more than {RULES_CHARS_MAX} characters")
         self._default_realm = default_realm
         self._rules = [None if text == _DEFAULT else _parsed(text) for text in rules]
 
@@ -111,20 +111,26 @@ class PrincipalRules:
         raise NoUser(f"no rule of sasl.kerberos.principal.to.local.rules applies to {principal!r}")
 
 
-def _parsed(text: str) -> Rule:
+def _parsed(text: str) -> KerberosRule:
     found = _RULE.match(text)
     if found is None:
-        raise BadRule(f"{text[:80]!r} is neither DEFAULT nor RULE:[n:format](match)s/…/…/g")
+        raise KerberosRuleError(
+            f"{text[:80]!r} is neither DEFAULT nor RULE:[n:format](match)s/…/…/g"
+        )
     if found.end() < len(text):
-        raise BadRule(f"{text[found.end() :][:80]!r} follows the rule {text[: found.end()][:80]!r}")
+        raise KerberosRuleError(
+            f"{text[found.end() :][:80]!r} follows the rule {text[: found.end()][:80]!r}"
+        )
     components = int(found[1])
     for number in _PARAMETER.findall(found[2]):
         if not number or len(number) > 1 or int(number) > min(components, _COMPONENTS_MAX):
-            raise BadRule(f"${number} in {text[:80]!r} is none of $0 to ${components}")
+            raise KerberosRuleError(f"${number} in {text[:80]!r} is none of $0 to ${components}")
     try:
         match = None if found[3] is None else compiled(found[3])
         pattern = None if found[4] is None else compiled(found[4], found[5])
     except BadPattern as error:
-        raise BadRule(str(error)) from error
+        raise KerberosRuleError(str(error)) from error
     times = 0 if found[6] else 1
-    return Rule(text, components, found[2], match, pattern, found[5] or "", times, found[7] or "")
+    return KerberosRule(
+        text, components, found[2], match, pattern, found[5] or "", times, found[7] or ""
+    )

@@ -11,7 +11,14 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kbroker.security.sasl.exchange import Authenticated, Challenge, Failed, Step, Unavailable, Work
+from kbroker.security.sasl.exchange import (
+    Authenticated,
+    Challenge,
+    NotAuthenticated,
+    Step,
+    Unavailable,
+    Work,
+)
 
 NAME = "OAUTHBEARER"
 _CONTROL_A = b"\x01"
@@ -52,18 +59,18 @@ class OauthBearer:
 
     def evaluate(self, token: bytes) -> Step:
         if self._rejection:
-            raise Failed("the token is not valid", self._rejection)
+            raise NotAuthenticated("the token is not valid", self._rejection)
         try:
             found = _MESSAGE.fullmatch(token.decode())
         except UnicodeDecodeError:
             found = None
         if found is None:
-            raise Failed("the client's message is malformed")
+            raise NotAuthenticated("the client's message is malformed")
         pairs = [pair.partition("=") for pair in found["pairs"].split("\x01")[:-1]]
         given = [value for name, _, value in pairs if name == "auth"]
         bearer = _BEARER.fullmatch(given[0]) if len(given) == 1 else None
         if bearer is None:
-            raise Failed("the client's message has no bearer token")
+            raise NotAuthenticated("the client's message has no bearer token")
         self._authorization_id = found["authorization_id"] or ""
         text = bearer["token"]
         return Work(lambda: self._validated(text))
@@ -84,7 +91,7 @@ class OauthBearer:
             self._rejection = json.dumps(document, separators=(",", ":"))
             return Challenge(self._rejection.encode())
         if self._authorization_id not in ("", answer.subject):
-            raise Failed("another authorization id", OTHER_ID, answer.subject)
+            raise NotAuthenticated("another authorization id", OTHER_ID, answer.subject)
         return Authenticated(b"", answer.subject, answer.expires_ms)
 
 

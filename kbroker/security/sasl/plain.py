@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from kbroker.security.digests import is_same
-from kbroker.security.sasl.exchange import Authenticated, Failed, Step, Work
+from kbroker.security.sasl.exchange import Authenticated, NotAuthenticated, Step, Work
 
 NAME = "PLAIN"
 USER_PREFIX = "user_"
@@ -30,7 +30,7 @@ def users_of(options: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-class Plain:
+class PlainSaslServer:
     """An exchange. check: asked instead of ``users``, if there is one."""
 
     def __init__(self, users: Mapping[str, str], check: Check | None = None) -> None:
@@ -42,17 +42,19 @@ class Plain:
         try:
             parts = token.decode().split("\0")
         except UnicodeDecodeError:
-            raise Failed("the token is not UTF-8", INVALID) from None
+            raise NotAuthenticated("the token is not UTF-8", INVALID) from None
         if len(parts) != 3:
             count = min(len(parts), 4)  # COMPAT: Kafka counts no further
             text = f"Invalid SASL/PLAIN response: expected 3 tokens, got {count}"
-            raise Failed("the token is malformed", text)
+            raise NotAuthenticated("the token is malformed", text)
         authorization_id, user, password = parts
         self._user = user
         if not user:
-            raise Failed("no user", "Authentication failed: username not specified")
+            raise NotAuthenticated("no user", "Authentication failed: username not specified")
         if not password:
-            raise Failed("no password", "Authentication failed: password not specified", user)
+            raise NotAuthenticated(
+                "no password", "Authentication failed: password not specified", user
+            )
         check = self._check
         if check is not None:
             self._authorize(authorization_id)
@@ -64,7 +66,7 @@ class Plain:
 
     def resume(self, answer: object) -> Step:
         if answer is not True:
-            raise Failed("wrong user or password", INVALID, self._user)
+            raise NotAuthenticated("wrong user or password", INVALID, self._user)
         return Authenticated(b"", self._user)
 
     def _is_right(self, user: str, password: str) -> bool:
@@ -74,7 +76,7 @@ class Plain:
 
     def _authorize(self, authorization_id: str) -> None:
         if authorization_id not in ("", self._user):
-            raise Failed("another authorization id", OTHER_ID, self._user)
+            raise NotAuthenticated("another authorization id", OTHER_ID, self._user)
 
 
 OTHER_ID = (

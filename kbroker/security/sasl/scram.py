@@ -13,7 +13,13 @@ from binascii import Error as Base64Error
 from typing import NamedTuple
 
 from kbroker.security.digests import digest, hmac_digest, is_same, pbkdf2
-from kbroker.security.sasl.exchange import Authenticated, Challenge, Failed, Lookup, Step
+from kbroker.security.sasl.exchange import (
+    Authenticated,
+    Challenge,
+    CredentialLookup,
+    NotAuthenticated,
+    Step,
+)
 from kbroker.security.sasl.plain import OTHER_ID
 
 # Mechanisms by name: the hash, and their number in requests.
@@ -44,7 +50,7 @@ _FINAL = re.compile(
 _STORED_FIELDS = {"salt", "stored_key", "server_key", "iterations"}
 
 
-class Credential(NamedTuple):
+class ScramCredential(NamedTuple):
     """What the broker keeps of a password: enough to check it, too little to log in with."""
 
     salt: bytes
@@ -55,7 +61,7 @@ class Credential(NamedTuple):
 
 def from_password(
     mechanism: str, password: str, iterations: int, salt: bytes | None = None
-) -> Credential:
+) -> ScramCredential:
     """Takes milliseconds. Raises ValueError for an empty password."""
     if not password:
         raise ValueError("the password is empty")
@@ -64,12 +70,12 @@ def from_password(
     return from_salted(mechanism, salted, salt, iterations)
 
 
-def from_salted(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> Credential:
+def from_salted(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
     """The credential of a salted password, as clients send it."""
     name = HASHES[mechanism]
     client_key = hmac_digest(salted, b"Client Key", name)
     stored_key = digest(name, client_key)
-    return Credential(salt, stored_key, hmac_digest(salted, b"Server Key", name), iterations)
+    return ScramCredential(salt, stored_key, hmac_digest(salted, b"Server Key", name), iterations)
 
 
 def is_of_empty_password(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> bool:
@@ -81,7 +87,7 @@ def new_salt() -> bytes:
     return _salt_of(os.urandom(32))
 
 
-def to_text(credential: Credential) -> str:
+def to_text(credential: ScramCredential) -> str:
     """The config value of a user, as Kafka writes it."""
     salt, stored_key, server_key = (b64encode(part).decode() for part in credential[:3])
     return (
@@ -90,7 +96,7 @@ def to_text(credential: Credential) -> str:
     )
 
 
-def from_text(text: str) -> Credential:
+def from_text(text: str) -> ScramCredential:
     """The credential in a config value. Raises ValueError, which does not quote it."""
     fields = dict(part.partition("=")[::2] for part in text.split(","))
     if fields.keys() != _STORED_FIELDS:
@@ -104,10 +110,10 @@ def from_text(text: str) -> Credential:
         )
     except Base64Error:
         raise ValueError("a SCRAM credential is not in Base64") from None
-    return Credential(salt, stored_key, server_key, int(digits))
+    return ScramCredential(salt, stored_key, server_key, int(digits))
 
 
-class Scram:
+class ScramSaslServer:
     """An exchange. nonce: the server's part of it, for tests."""
 
     def __init__(self, mechanism: str, nonce: str = "") -> None:
@@ -119,7 +125,7 @@ class Scram:
         self._is_token = False
         self._is_known = False
         self._expires_ms: int | None = None
-        self._credential: Credential | None = None
+        self._credential: ScramCredential | None = None
 
     def evaluate(self, token: bytes) -> Step:
         try:
@@ -140,7 +146,7 @@ class Scram:
         if "m" in extensions:
             raise self._failed("a mandatory extension, and there is none")
         self._is_token = extensions.get("tokenauth", "").lower() == "true"
-        return Lookup(self._name, self._mechanism, self._is_token)
+        return CredentialLookup(self._name, self._mechanism, self._is_token)
 
     def _unescaped(self, name: str) -> str:
         if re.search("=(?!2C|3D)", name):
@@ -148,7 +154,7 @@ class Scram:
         return name.replace("=2C", ",").replace("=3D", "=")
 
     def resume(self, answer: StoredCredential | Nobody | None) -> Step:
-        """answer: what was found for ``Lookup``; None if nobody was asked."""
+        """answer: what was found for ``CredentialLookup``; None if nobody was asked."""
         if isinstance(answer, StoredCredential):
             self._is_known = True
             self._user, self._expires_ms = answer.user, answer.expires_ms
@@ -161,7 +167,7 @@ class Scram:
                 )
         credential = self._credential
         if self._authorization_id not in ("", self._name):
-            raise Failed("another authorization id", OTHER_ID, self._name)
+            raise NotAuthenticated("another authorization id", OTHER_ID, self._name)
         if credential.iterations < ITERATIONS_MIN:
             raise self._failed(f"the stored credential has {credential.iterations} iterations")
         self._nonce = self._client_nonce + self._own_nonce
@@ -195,8 +201,8 @@ class Scram:
         verifier = b"v=" + b64encode(server_signature)
         return Authenticated(verifier, self._user, self._expires_ms, self._is_token)
 
-    def _failed(self, detail: str) -> Failed:
-        return Failed(detail, user=self._name)
+    def _failed(self, detail: str) -> NotAuthenticated:
+        return NotAuthenticated(detail, user=self._name)
 
 
 def _xor(left: bytes, right: bytes) -> bytes:
@@ -208,7 +214,7 @@ class StoredCredential(NamedTuple):
     """What is stored for a user, or for a delegation token: then its owner, and when it ends."""
 
     user: str
-    credential: Credential
+    credential: ScramCredential
     expires_ms: int | None = None
 
 
@@ -219,12 +225,12 @@ class Nobody(NamedTuple):
     iterations: int = ITERATIONS_MIN
 
 
-def disguise(mechanism: str, name: str) -> Credential:
+def disguise(mechanism: str, name: str) -> ScramCredential:
     """What a user without a credential is shown. No password fits it."""
     seed = hmac_digest(_DISGUISE, f"{mechanism} {name}".encode(), "sha512")
     size = len(digest(HASHES[mechanism], b""))
     salt = fake_salt(_DISGUISE, mechanism, name)
-    return Credential(salt, seed[:size], seed[:size], ITERATIONS_MIN)
+    return ScramCredential(salt, seed[:size], seed[:size], ITERATIONS_MIN)
 
 
 def fake_salt(secret: bytes, mechanism: str, name: str) -> bytes:

@@ -34,7 +34,7 @@ _INDEFINITE = 0x80
 _SIZE_BYTES_MAX = 4
 
 
-class CertificateError(ValueError):
+class MalformedCertificate(ValueError):
     """The bytes are not a certificate."""
 
 
@@ -58,11 +58,11 @@ class Certificate(NamedTuple):
 
 
 def read_certificate(der: bytes) -> Certificate:
-    """Raises CertificateError."""
+    """Raises MalformedCertificate."""
     try:
         return _read_certificate(der)
     except (IndexError, StopIteration, ValueError) as error:
-        raise CertificateError(f"a malformed certificate: {error}") from error
+        raise MalformedCertificate(f"a malformed certificate: {error}") from error
 
 
 def _read_certificate(der: bytes) -> Certificate:

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from kbroker.errors import ConfigError
-from kbroker.security.tls.certificate import Certificate, CertificateError, read_certificate
+from kbroker.security.tls.certificate import Certificate, MalformedCertificate, read_certificate
 from kbroker.security.tls.ciphers import set_ciphers, set_versions
-from kbroker.security.tls.principal_mapping import BadRule, PrincipalMapping
+from kbroker.security.tls.principal_mapping import MappingRuleError, PrincipalMapping
 from kbroker.security.tls.stores import (
     StoreConfigs,
     StoreKeys,
@@ -91,7 +91,7 @@ def principal_mapping(configs: StoreConfigs) -> PrincipalMapping:
     name = "ssl.principal.mapping.rules"
     try:
         return PrincipalMapping(configs[name])
-    except BadRule as error:
+    except MappingRuleError as error:
         text = f"rules that can be used: {error}"
         raise refused(configs, name, text, shown=configs[name][:200]) from error
 
@@ -140,7 +140,7 @@ def _use_keys(context: ssl.SSLContext, configs: StoreConfigs, keys: StoreKeys) -
             context.load_cert_chain(path, password=lambda: password)
         return read_certificate(ssl.PEM_cert_to_DER_cert(keys.chain[0]))
     except (OSError, ValueError) as error:
-        reason = str(error) if isinstance(error, CertificateError) else _key_reason(error)
+        reason = str(error) if isinstance(error, MalformedCertificate) else _key_reason(error)
         text = f"a key and certificates that load: {reason}"
         raise refused(configs, name, text, shown=shown) from error
 

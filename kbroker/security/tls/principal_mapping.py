@@ -23,11 +23,11 @@ _DEFAULT = "DEFAULT"
 _SPACE = " \t\n\r\f\v"
 
 
-class BadRule(ValueError):
+class MappingRuleError(ValueError):
     """A rule that is not understood; the message names it."""
 
 
-class Rule(NamedTuple):
+class MappingRule(NamedTuple):
     """pattern: None for DEFAULT. case: L, U or empty."""
 
     pattern: Any
@@ -36,11 +36,11 @@ class Rule(NamedTuple):
 
 
 class PrincipalMapping:
-    """Rules in their order. Raises BadRule."""
+    """Rules in their order. Raises MappingRuleError."""
 
     def __init__(self, rules: str) -> None:
         if len(rules) > RULES_CHARS_MAX:
-            raise BadRule(f"the rules have more than {RULES_CHARS_MAX} characters")
+            raise MappingRuleError(f"the rules have more than {RULES_CHARS_MAX} characters")
         self._rules = list(_parse(rules.strip(_SPACE)))
 
     def name(self, subject: str) -> str | None:
@@ -56,7 +56,7 @@ class PrincipalMapping:
         return None
 
 
-def _parse(text: str) -> Iterator[Rule]:
+def _parse(text: str) -> Iterator[MappingRule]:
     at = 0
     while at < len(text):
         if text[at] in _SPACE + ",":  # COMPAT: empty rules are ignored
@@ -66,14 +66,14 @@ def _parse(text: str) -> Iterator[Rule]:
         if match is not None:
             at = match.end()
             try:
-                yield Rule(compiled(match[1], match[2]), match[2], match[3])
+                yield MappingRule(compiled(match[1], match[2]), match[2], match[3])
             except BadPattern as error:
-                raise BadRule(str(error)) from error
+                raise MappingRuleError(str(error)) from error
         elif text.startswith(_DEFAULT, at):
             at += len(_DEFAULT)
-            yield Rule(None, "", "")
+            yield MappingRule(None, "", "")
         else:
-            raise BadRule(f"{text[at : at + 80]!r} is neither DEFAULT nor RULE:…/…/[LU]")
+            raise MappingRuleError(f"{text[at : at + 80]!r} is neither DEFAULT nor RULE:…/…/[LU]")
         rest = text[at:].lstrip(_SPACE)
         if rest and not rest.startswith(","):
-            raise BadRule(f"{rest[:80]!r} follows a rule")
+            raise MappingRuleError(f"{rest[:80]!r} follows a rule")

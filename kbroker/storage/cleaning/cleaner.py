@@ -67,7 +67,7 @@ class UncleanableError(Exception):
     """The log cannot be compacted in this state; the text is for operators."""
 
 
-class Limits(NamedTuple):
+class CleaningLimits(NamedTuple):
     """Settings of one pass. Bytes, for one thread."""
 
     map_bytes: int
@@ -120,7 +120,7 @@ class LogCleaning:
     def __init__(
         self,
         directory: str,
-        limits: Limits,
+        limits: CleaningLimits,
         aborted: Sequence[AbortedTransaction],
         *,
         now_ms: int,

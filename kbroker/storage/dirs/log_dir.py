@@ -107,7 +107,7 @@ def is_without_log(directory: str) -> bool:
     return not any(name.endswith((LOG_SUFFIX, LOG_SUFFIX + SWAP_SUFFIX)) for name in names)
 
 
-class LogDir:
+class LocalLogDir:
     """Made at start from the checkpoints on disk. ``error`` is set when the directory fails."""
 
     __slots__ = (

@@ -13,7 +13,7 @@ import mmap
 from collections.abc import Collection, Iterator, Sequence
 
 from kbroker.storage.checkpoint import TopicPartition
-from kbroker.storage.dirs.log_dir import LogDir, is_without_log, scan_partitions
+from kbroker.storage.dirs.log_dir import LocalLogDir, is_without_log, scan_partitions
 from kbroker.storage.dirs.ownership import DirOwner
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ FEW_KEYS = 32
 FAILED_ELSEWHERE = "it could not be used at the start, or a write or sync failed later"
 
 
-class LogDirs(Collection[LogDir]):
+class LogDirs(Collection[LocalLogDir]):
     """The log directories, in the order of ``log.dirs``."""
 
     __slots__ = ("_dirs", "_flags")
@@ -41,9 +41,10 @@ class LogDirs(Collection[LogDir]):
         *,
         keeps_topic_ids: bool = True,
     ) -> None:
-        """failed_flags: None if there is no other worker. keeps_topic_ids: see LogDir."""
+        """failed_flags: None if there is no other worker. keeps_topic_ids: see LocalLogDir."""
         self._dirs = [
-            LogDir(index, path, keeps_topic_ids=keeps_topic_ids) for index, path in enumerate(paths)
+            LocalLogDir(index, path, keeps_topic_ids=keeps_topic_ids)
+            for index, path in enumerate(paths)
         ]
         self._flags = failed_flags or bytearray(len(self._dirs))
         for log_dir in self._dirs:
@@ -52,7 +53,7 @@ class LogDirs(Collection[LogDir]):
             if log_dir.error is not None:
                 logger.error("log directory %s is offline: %s", log_dir.path, log_dir.error)
 
-    def __iter__(self) -> Iterator[LogDir]:
+    def __iter__(self) -> Iterator[LocalLogDir]:
         return iter(self._dirs)
 
     def __len__(self) -> int:
@@ -61,7 +62,7 @@ class LogDirs(Collection[LogDir]):
     def __contains__(self, log_dir: object) -> bool:
         return log_dir in self._dirs
 
-    def at(self, path: str) -> LogDir:
+    def at(self, path: str) -> LocalLogDir:
         return next(log_dir for log_dir in self._dirs if log_dir.path == path)
 
     @property
@@ -101,7 +102,7 @@ class LogDirs(Collection[LogDir]):
         """The reason for each offline directory, by path."""
         return {found.path: str(found.error) for found in self._dirs if found.error is not None}
 
-    def fail(self, path: str, cause: object) -> LogDir:
+    def fail(self, path: str, cause: object) -> LocalLogDir:
         """A write or sync in it failed. The directory; nothing changes if it is offline already."""
         log_dir = self.at(path)
         if log_dir.error is None:
@@ -116,14 +117,14 @@ class LogDirs(Collection[LogDir]):
                 )
         return log_dir
 
-    def note_failing(self, log_dir: LogDir) -> None:
+    def note_failing(self, log_dir: LocalLogDir) -> None:
         """A sync in it failed; ``fail`` follows in the worker's loop. May run in another thread.
 
         Should this process die before, the next one must know.
         """
         self._flags[log_dir.index] = self._flags[log_dir.index] or FAILING
 
-    def failed_elsewhere(self) -> list[LogDir]:
+    def failed_elsewhere(self) -> list[LocalLogDir]:
         """Directories that have failed in another io worker; ``fail`` is due for each."""
         return [
             log_dir

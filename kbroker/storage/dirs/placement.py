@@ -19,7 +19,7 @@ from kbroker._ext.shared.partition_table import PartitionTable
 from kbroker.config.checks import ALL_CORDONED
 from kbroker.descriptors import open_file
 from kbroker.storage.checkpoint import TopicPartition
-from kbroker.storage.dirs.log_dir import LogDir
+from kbroker.storage.dirs.log_dir import LocalLogDir
 from kbroker.storage.dirs.log_dirs import LogDirs
 from kbroker.storage.dirs.ownership import DirOwner
 from kbroker.storage.files import list_directory
@@ -61,7 +61,7 @@ class Placement:
         """Whether the directory may get no new partitions."""
         return path in self.cordoned or ALL_CORDONED in self.cordoned
 
-    def find(self, key: TopicPartition, owner: DirOwner, *, is_new: bool) -> LogDir | None:
+    def find(self, key: TopicPartition, owner: DirOwner, *, is_new: bool) -> LocalLogDir | None:
         """The directory that has the partition, None if none has. Raises OSError.
 
         What belongs to an older topic of the same name, which was deleted while its directory was
@@ -86,7 +86,7 @@ class Placement:
             usable[0].end_move(key)
         return usable[0] if usable else next(iter(holding), None)
 
-    def choose(self, key: TopicPartition) -> LogDir | None:
+    def choose(self, key: TopicPartition) -> LocalLogDir | None:
         """The directory for a new partition; None if every directory is offline.
 
         Call it inside ``choosing``, and put the choice into the table there.
@@ -118,7 +118,7 @@ class Placement:
         finally:
             os.close(fd)
 
-    def _settle(self, key: TopicPartition, holding: list[LogDir]) -> LogDir:
+    def _settle(self, key: TopicPartition, holding: list[LocalLogDir]) -> LocalLogDir:
         """Two directories have the partition: a move was interrupted at its very end.
 
         The one that ends later is the one that was written to; when they end alike they are alike.

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Set
 
 from kbroker.storage.background import BackgroundDisk
 from kbroker.storage.checkpoint import TopicPartition
-from kbroker.storage.dirs.log_dir import LogDir
+from kbroker.storage.dirs.log_dir import LocalLogDir
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ class Suspects:
 
     __slots__ = ("_background", "_dirs", "_is_writing", "_left", "_proven")
 
-    def __init__(self, dirs: Iterable[LogDir], background: BackgroundDisk) -> None:
+    def __init__(self, dirs: Iterable[LocalLogDir], background: BackgroundDisk) -> None:
         self._background = background
         self._dirs = dirs
         # A partition that has moved between directories is suspect wherever it is.
@@ -41,11 +41,11 @@ class Suspects:
     def all(self) -> Set[TopicPartition]:
         return self._left
 
-    def add(self, log_dir: LogDir, key: TopicPartition) -> None:
+    def add(self, log_dir: LocalLogDir, key: TopicPartition) -> None:
         """The partition in that directory is about to lose records. Raises OSError."""
         self.add_all(log_dir, [key])
 
-    def add_all(self, log_dir: LogDir, keys: Collection[TopicPartition]) -> None:
+    def add_all(self, log_dir: LocalLogDir, keys: Collection[TopicPartition]) -> None:
         """These have lost records or are about to; the list in that directory has them when this
         returns. Raises OSError.
         """

@@ -28,7 +28,7 @@ class LogHost(Protocol):
         """Called when the disk is full and an append is rejected; the host logs it. code: errno."""
 
     def sync_everything(self, log: PartitionLog) -> bool:
-        """``LogDir.sync_everything`` of the log's directory. Raises OSError."""
+        """``LocalLogDir.sync_everything`` of the log's directory. Raises OSError."""
 
     def on_start_offset(self, log: PartitionLog) -> None:
         """The log start offset was raised and should be checkpointed soon."""

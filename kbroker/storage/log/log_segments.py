@@ -21,7 +21,7 @@ from kbroker.storage.formats import LOG_SUFFIX
 from kbroker.storage.repair import txn_recovery
 from kbroker.storage.segments.active_segment import ActiveSegment
 from kbroker.storage.segments.segment import Segment
-from kbroker.storage.topic_settings import TopicSettings
+from kbroker.storage.topic_settings import LogConfig
 from kbroker.types import Offset
 
 
@@ -30,9 +30,7 @@ class LogSegments(Sequence[Segment]):
 
     __slots__ = ("_all", "_appender", "files")
 
-    def __init__(
-        self, loaded: list[Segment], appender: LogAppender, settings: TopicSettings
-    ) -> None:
+    def __init__(self, loaded: list[Segment], appender: LogAppender, settings: LogConfig) -> None:
         """Open the files of the last one, to which ``appender`` is still to be attached. Raises
         OSError.
         """
@@ -218,7 +216,7 @@ class LogSegments(Sequence[Segment]):
         self.files.close()
         return taken
 
-    def cut_last(self, position: int, end: Offset, settings: TopicSettings, now_ms: int) -> None:
+    def cut_last(self, position: int, end: Offset, settings: LogConfig, now_ms: int) -> None:
         """Truncate the last segment at ``position``, where ``end`` would be, and continue there.
         Raises OSError, DamagedLogError.
         """
@@ -230,7 +228,7 @@ class LogSegments(Sequence[Segment]):
         self.files.attach_cut(self._appender, cut, end, now_ms)
         self._all[-1] = cut
 
-    def restart_at(self, offset: Offset, settings: TopicSettings, now_ms: int) -> list[Segment]:
+    def restart_at(self, offset: Offset, settings: LogConfig, now_ms: int) -> list[Segment]:
         """Make the empty log start and end at ``offset``; returns its last segment, whose files the
         caller removes. Raises OSError; then nothing has changed.
         """
@@ -246,7 +244,7 @@ class LogSegments(Sequence[Segment]):
         self._appender.mark_segments_changed()
         return gone
 
-    def move_to(self, directory: str, settings: TopicSettings) -> None:
+    def move_to(self, directory: str, settings: LogConfig) -> None:
         """Continue in a copy of the partition's directory. On OSError nothing has changed."""
         segments = [segment.in_directory(directory) for segment in self]
         files = ActiveSegment(segments[-1], settings)

@@ -36,7 +36,7 @@ from kbroker.storage.segments.active_segment import ActiveSegment
 from kbroker.storage.segments.leader_epochs import LeaderEpochs
 from kbroker.storage.segments.segment import Segment
 from kbroker.storage.segments.txn_index import AbortedTransaction
-from kbroker.storage.topic_settings import TopicSettings
+from kbroker.storage.topic_settings import LogConfig
 from kbroker.types import FIRST_OFFSET, NO_OFFSET, Offset
 
 logger = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class PartitionLog:
         table: PartitionTable,
         loaded: LoadedLog,
         epochs: LeaderEpochs,
-        settings: TopicSettings,
+        settings: LogConfig,
         *,
         now_ms: int,
         leader_epoch: int | None,
@@ -170,7 +170,7 @@ class PartitionLog:
 
     # ---- configuration and roles ----
 
-    def configure(self, settings: TopicSettings) -> None:
+    def configure(self, settings: LogConfig) -> None:
         """Follow a changed topic configuration."""
         self.settings = settings
         limits = settings.append_limits()

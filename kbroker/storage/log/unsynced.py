@@ -76,8 +76,8 @@ class FlushJob:
     def run(self, sync_everything: Callable[[], bool]) -> None:
         """Sync. Raises OSError, after which nothing there may be synced again.
 
-        sync_everything: ``LogDir.sync_everything``, which takes the place of many syncs, and of
-        those that find no descriptor. A slow disk would otherwise fall behind a busy log, and
+        sync_everything: ``LocalLogDir.sync_everything``, which takes the place of many syncs, and
+        of those that find no descriptor. A slow disk would otherwise fall behind a busy log, and
         further with every segment.
         """
         try:

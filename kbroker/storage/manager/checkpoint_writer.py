@@ -14,7 +14,7 @@ from typing import NamedTuple
 from kbroker.errors import may_do_without
 from kbroker.storage.background import BackgroundDisk
 from kbroker.storage.checkpoint import TopicPartition
-from kbroker.storage.dirs.log_dir import CHECKPOINTS, LogDir
+from kbroker.storage.dirs.log_dir import CHECKPOINTS, LocalLogDir
 from kbroker.storage.formats import (
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
@@ -27,7 +27,7 @@ from kbroker.types import Offset
 logger = logging.getLogger(__name__)
 
 # The lines of one checkpoint, by directory.
-Lines = list[tuple[LogDir, dict[TopicPartition, Offset]]]
+Lines = list[tuple[LocalLogDir, dict[TopicPartition, Offset]]]
 
 # Those whose values are published in the slots, together with every change of them.
 _PUBLISHED = frozenset({LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT})
@@ -53,7 +53,7 @@ class CheckpointWriter:
 
     def __init__(
         self,
-        dirs: Collection[LogDir],
+        dirs: Collection[LocalLogDir],
         logs: OpenLogs,
         background: BackgroundDisk,
         on_failure: Callable[[str, OSError], object],
@@ -85,7 +85,7 @@ class CheckpointWriter:
 
         self._background.submit(lambda: _write(files), on_done)
 
-    def write_now(self) -> list[tuple[LogDir, OSError]]:
+    def write_now(self) -> list[tuple[LocalLogDir, OSError]]:
         """Write all files here and now; the failures, by directory."""
         return _write(self._news(CHECKPOINTS))
 
@@ -117,7 +117,7 @@ class CheckpointWriter:
     def _lines(self, name: str) -> Lines:
         """This worker's lines in each directory's checkpoint ``name``."""
         value = _VALUES[name]
-        lines: dict[str, tuple[LogDir, dict[TopicPartition, Offset]]]
+        lines: dict[str, tuple[LocalLogDir, dict[TopicPartition, Offset]]]
         lines = {log_dir.path: (log_dir, {}) for log_dir in self._dirs if log_dir.error is None}
         for log in self._logs.by_slot.values():
             if log.log_dir in lines:
@@ -125,7 +125,7 @@ class CheckpointWriter:
         return list(lines.values())
 
     def _on_written(
-        self, files: dict[str, Content], failures: list[tuple[LogDir, OSError]]
+        self, files: dict[str, Content], failures: list[tuple[LocalLogDir, OSError]]
     ) -> None:
         self.is_running = False
         for log_dir in self._dirs:
@@ -141,7 +141,7 @@ class CheckpointWriter:
                 self._on_failure(log_dir.path, error)
 
 
-def _write(files: Mapping[str, Content]) -> list[tuple[LogDir, OSError]]:
+def _write(files: Mapping[str, Content]) -> list[tuple[LocalLogDir, OSError]]:
     """Runs in the background thread; touches files only. The failures, by directory."""
     failures = []
     for name, content in files.items():

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 from kbroker.errors import ShortageError
 from kbroker.storage.background import BackgroundDisk
-from kbroker.storage.dirs.log_dir import LogDir
+from kbroker.storage.dirs.log_dir import LocalLogDir
 from kbroker.storage.dirs.log_dirs import LogDirs
 from kbroker.storage.files import syncfs_tells_failures
 from kbroker.storage.log.partition_log import PartitionLog
@@ -121,7 +121,7 @@ class Flusher:
 
     def _run(
         self,
-        log_dir: LogDir,
+        log_dir: LocalLogDir,
         waiting: deque[Flush],
         finished: list[Flush],
         failure: OSError | None,

@@ -22,7 +22,7 @@ from kbroker.logcontext import Whole
 from kbroker.storage.background import BackgroundDisk, OnDone
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.dirs.deletions import DelayedDeletions
-from kbroker.storage.dirs.log_dir import CHECKPOINTS, LogDir, scan_deleted
+from kbroker.storage.dirs.log_dir import CHECKPOINTS, LocalLogDir, scan_deleted
 from kbroker.storage.dirs.log_dirs import FAILED_ELSEWHERE, LogDirs
 from kbroker.storage.dirs.ownership import DirOwner
 from kbroker.storage.dirs.placement import Placement
@@ -46,7 +46,7 @@ from kbroker.storage.manager.schedule import Schedule
 from kbroker.storage.manager.sweep import Sweep
 from kbroker.storage.moves.replica_moves import ReplicaMoves
 from kbroker.storage.shortages import Shortages
-from kbroker.storage.topic_settings import Settings, TopicConfig, TopicSettings
+from kbroker.storage.topic_settings import LogConfig, TopicConfig, TypedSettings
 from kbroker.types import Offset
 
 logger = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class LogManager:
 
     def __init__(
         self,
-        config: Settings,
+        config: TypedSettings,
         log_dirs: Sequence[str],
         table: PartitionTable,
         worker_index: int,
@@ -259,7 +259,7 @@ class LogManager:
             )  # fmt: skip
 
     def _remove_unopened(
-        self, log_dir: LogDir, keys: Collection[TopicPartition], *, is_kept: bool
+        self, log_dir: LocalLogDir, keys: Collection[TopicPartition], *, is_kept: bool
     ) -> list[TopicPartition]:
         held = [key for key in keys if log_dir.holds(key)]
         try:
@@ -326,7 +326,7 @@ class LogManager:
             except OSError as error:
                 self.fail_log_dir(path, error)
 
-    def _set_moved_aside(self, log_dir: LogDir, logs: list[PartitionLog]) -> None:
+    def _set_moved_aside(self, log_dir: LocalLogDir, logs: list[PartitionLog]) -> None:
         if log_dir.error is not None:
             return  # the next start sets them aside
         try:
@@ -344,7 +344,7 @@ class LogManager:
             if blames_disk(outcome):
                 self.fail_log_dir(log_dir.path, outcome)
 
-    def _set_deleted_aside(self, log_dir: LogDir, logs: list[PartitionLog]) -> None:
+    def _set_deleted_aside(self, log_dir: LocalLogDir, logs: list[PartitionLog]) -> None:
         if log_dir.error is not None:
             return
         try:
@@ -577,7 +577,7 @@ class LogManager:
         """Run the callbacks of finished background work now, not at the next tick."""
         self._background.collect()
 
-    def _settings(self, topic_config: TopicConfig) -> TopicSettings:
-        return TopicSettings(
+    def _settings(self, topic_config: TopicConfig) -> LogConfig:
+        return LogConfig(
             topic_config, decompressed_bytes_max=self.config["max.decompressed.message.bytes"]
         )

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from kbroker.errors import ShortageError, StorageError
 from kbroker.storage.damage import DamagedLogError
-from kbroker.storage.dirs.log_dir import LogDir
+from kbroker.storage.dirs.log_dir import LocalLogDir
 from kbroker.storage.dirs.placement import Placement
 from kbroker.storage.dirs.suspects import Suspects
 from kbroker.storage.files import blames_disk, is_of_partition
@@ -26,7 +26,7 @@ from kbroker.storage.manager.open_logs import OpenLogs
 from kbroker.storage.manager.recovery_threads import OpenRequest, PlacedLog, loading
 from kbroker.storage.repair.recovery import LoadedLog, LoadOptions, load_epochs, load_log
 from kbroker.storage.shortages import Shortages
-from kbroker.storage.topic_settings import TopicConfig, TopicSettings
+from kbroker.storage.topic_settings import LogConfig, TopicConfig
 from kbroker.types import FIRST_OFFSET, Offset
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class LogOpening:
         suspects: Suspects,
         *,
         clean_start: bool | Mapping[str, bool],
-        settings: Callable[[TopicConfig], TopicSettings],
+        settings: Callable[[TopicConfig], LogConfig],
         threads_per_dir: Callable[[], int],
         now_ms: Callable[[], int],
         progress: Callable[[], None] | None,
@@ -165,7 +165,7 @@ class LogOpening:
             return None
         return PlacedLog(request, log_dir, identity, created, options)
 
-    def _ensure_created(self, log_dir: LogDir, request: OpenRequest) -> bool:
+    def _ensure_created(self, log_dir: LocalLogDir, request: OpenRequest) -> bool:
         """Make the partition's directory exist and belong to this topic id; True if it is new."""
         key = request.key
         if log_dir.holds(key):
@@ -180,7 +180,9 @@ class LogOpening:
         self._checkpoints.forget()
         return True
 
-    def _load_options(self, log_dir: LogDir, request: OpenRequest, created: bool) -> LoadOptions:
+    def _load_options(
+        self, log_dir: LocalLogDir, request: OpenRequest, created: bool
+    ) -> LoadOptions:
         key, settings = request.key, self._settings(request.topic_config)
         return LoadOptions(
             clean=self._is_clean(log_dir.path) and not log_dir.is_quarantined(key),
@@ -261,7 +263,7 @@ class LogOpening:
 
     # ---- what is wrong with it ----
 
-    def _not_opened(self, log_dir: LogDir, request: OpenRequest, error: Exception) -> None:
+    def _not_opened(self, log_dir: LocalLogDir, request: OpenRequest, error: Exception) -> None:
         """Any error in the files of one log costs that partition, never the process, which would
         find the same after a restart.
         """
@@ -281,7 +283,7 @@ class LogOpening:
             )
         self._logs.mark_offline(request, f"damaged: {error or type(error).__name__}")
 
-    def _failed(self, log_dir: LogDir, request: OpenRequest, error: OSError) -> None:
+    def _failed(self, log_dir: LocalLogDir, request: OpenRequest, error: OSError) -> None:
         if isinstance(error, ShortageError):
             self._wait(request, log_dir.index, error)
             return

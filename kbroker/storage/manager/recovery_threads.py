@@ -21,7 +21,7 @@ from typing import NamedTuple
 from kbroker._ext.shared.partition_table import LEADER
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.dirs.creation_note import NO_CREATION
-from kbroker.storage.dirs.log_dir import LogDir
+from kbroker.storage.dirs.log_dir import LocalLogDir
 from kbroker.storage.dirs.ownership import DirOwner
 from kbroker.storage.log.log_host import LogIdentity
 from kbroker.storage.repair.recovery import LoadedLog, LoadOptions, load_log
@@ -74,7 +74,7 @@ class PlacedLog:
     def __init__(
         self,
         request: OpenRequest,
-        log_dir: LogDir,
+        log_dir: LocalLogDir,
         identity: LogIdentity,
         created: bool,
         options: LoadOptions,

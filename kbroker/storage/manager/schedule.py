@@ -7,7 +7,7 @@ from kbroker.storage.formats import (
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
 )
-from kbroker.storage.topic_settings import Settings
+from kbroker.storage.topic_settings import TypedSettings
 
 RETENTION = "retention"
 PRODUCER_EXPIRY = "producer expiry"
@@ -26,14 +26,14 @@ class Schedule:
 
     __slots__ = ("_next",)
 
-    def __init__(self, config: Settings, now: int) -> None:
+    def __init__(self, config: TypedSettings, now: int) -> None:
         """Every task is due first after ``log.initial.task.delay.ms``, or its interval if that is
         shorter.
         """
         delay = config["log.initial.task.delay.ms"]
         self._next = {task: now + min(delay, config[key]) for task, key in INTERVAL_KEYS.items()}
 
-    def take(self, task: str, config: Settings, now: int) -> bool:
+    def take(self, task: str, config: TypedSettings, now: int) -> bool:
         """Whether ``task`` is due; if so it is due again one interval from now."""
         if now < self._next[task]:
             return False

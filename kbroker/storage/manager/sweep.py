@@ -14,7 +14,7 @@ from kbroker.errors import StorageError
 from kbroker.storage.log.partition_log import PartitionLog
 from kbroker.storage.manager.schedule import INTERVAL_KEYS, PRODUCER_EXPIRY, RETENTION, Schedule
 from kbroker.storage.retention import RetentionPolicy
-from kbroker.storage.topic_settings import Settings
+from kbroker.storage.topic_settings import TypedSettings
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Sweep:
         """The time of the next slice; None while it rests."""
         return self._due_ms if self._waiting else None
 
-    def begin_if_due(self, schedule: Schedule, config: Settings) -> None:
+    def begin_if_due(self, schedule: Schedule, config: TypedSettings) -> None:
         """Queue every log when retention or the expiry of producers is due, unless it is at it."""
         if self._waiting:
             return
@@ -65,7 +65,7 @@ class Sweep:
         self._by_time = trusted
         self._waiting.extend(self._logs.values())
 
-    def do_slice(self, config: Settings) -> list[int]:
+    def do_slice(self, config: TypedSettings) -> list[int]:
         """Continue for SLICE_MS; returns the slots whose log start offset has advanced."""
         began_ms = self._clock.monotonic_ms()
         changed = []
@@ -84,7 +84,7 @@ class Sweep:
         self._due_ms = began_ms + SLICE_EVERY_MS
         return changed
 
-    def _look_at(self, log: PartitionLog, now_ms: int, config: Settings) -> bool:
+    def _look_at(self, log: PartitionLog, now_ms: int, config: TypedSettings) -> bool:
         """Whether something was deleted.
 
         The checkpoint of log starts may wait for its time: a log that is opened begins at its first

@@ -53,7 +53,7 @@ from kbroker.storage.moves.segment_copy import (
 from kbroker.types import FIRST_OFFSET, Offset
 
 if TYPE_CHECKING:
-    from kbroker.storage.dirs.log_dir import LogDir
+    from kbroker.storage.dirs.log_dir import LocalLogDir
     from kbroker.storage.log.partition_log import PartitionLog
 
 # BOUND: data copied and synced at a time, in bytes and in segments. The thread completes it well
@@ -77,7 +77,7 @@ class ReplicaMove:
     """
 
     def __init__(
-        self, log: PartitionLog, source: LogDir, target: LogDir, path: str | None = None
+        self, log: PartitionLog, source: LocalLogDir, target: LocalLogDir, path: str | None = None
     ) -> None:
         """path: the future directory that an earlier run left in ``target``."""
         self.log = log
@@ -288,7 +288,7 @@ class ReplicaMove:
             target.write_lines(key, lines)
 
 
-def carry_cleaner_line(source: LogDir, target: LogDir, key: tuple[str, int]) -> None:
+def carry_cleaner_line(source: LocalLogDir, target: LocalLogDir, key: tuple[str, int]) -> None:
     """Carry the cleaner checkpoint over, so that compaction continues and recovery expects gaps.
     Raises OSError for the target, SourceError.
     """

@@ -18,7 +18,7 @@ from kbroker.errors import ErrorCode, may_do_without
 from kbroker.logcontext import Whole
 from kbroker.storage.background import BackgroundDisk
 from kbroker.storage.checkpoint import TopicPartition
-from kbroker.storage.dirs.log_dir import LogDir
+from kbroker.storage.dirs.log_dir import LocalLogDir
 from kbroker.storage.dirs.log_dirs import LogDirs
 from kbroker.storage.files import blames_disk
 from kbroker.storage.moves.replica_move import SLICE_BYTES, ReplicaMove, future_name_is_too_long
@@ -55,7 +55,7 @@ class ReplicaMoves:
         self._free_at_ms = 0
         self._is_copying = False
         self.is_held: Callable[[int], bool] = lambda slot: False
-        self.on_failed_dir: Callable[[LogDir, object], object] = lambda log_dir, cause: (
+        self.on_failed_dir: Callable[[LocalLogDir, object], object] = lambda log_dir, cause: (
             manager.fail_log_dir(log_dir.path, cause)
         )
 
@@ -146,7 +146,7 @@ class ReplicaMoves:
                 )
                 self._manager.delete_later(paths, 0)
 
-    def _begin(self, log: PartitionLog, target: LogDir, path: str | None = None) -> None:
+    def _begin(self, log: PartitionLog, target: LocalLogDir, path: str | None = None) -> None:
         logger.info("%s: moving from %s to %s", log.name, log.log_dir, target.path)
         source = self._dirs.at(log.log_dir)
         move = ReplicaMove(log, source, target, path)
@@ -177,7 +177,7 @@ class ReplicaMoves:
             if move is not None:
                 move.target.given_up(move.log.key)
 
-    def drop_target(self, target: LogDir) -> None:
+    def drop_target(self, target: LocalLogDir) -> None:
         """The directory is offline: cancel moves into it."""
         for slot in [slot for slot, move in self._moves.items() if move.target is target]:
             logger.error(

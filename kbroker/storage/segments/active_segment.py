@@ -21,7 +21,7 @@ from kbroker.storage.formats import (
 from kbroker.storage.segments import index_lookup
 from kbroker.storage.segments.segment import Segment
 from kbroker.storage.segments.txn_index import TxnIndexWriter
-from kbroker.storage.topic_settings import TopicSettings
+from kbroker.storage.topic_settings import LogConfig
 from kbroker.types import NO_OFFSET, Offset
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class ActiveSegment:
 
     __slots__ = ("_preallocated", "aborted", "fd", "offsets", "times")
 
-    def __init__(self, segment: Segment, settings: TopicSettings) -> None:
+    def __init__(self, segment: Segment, settings: LogConfig) -> None:
         """Open the files, creating or emptying them for a segment of size 0. Raises OSError."""
         self.fd = open_file(segment.path(LOG_SUFFIX), os.O_RDWR | os.O_CREAT)
         self._preallocated = settings.preallocate and segment.size == 0

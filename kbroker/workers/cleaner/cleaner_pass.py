@@ -10,9 +10,9 @@ from kbroker.errors import WireError, may_do_without
 from kbroker.ipc import calls
 from kbroker.storage.cleaning.cleaner import (
     CleanedGroup,
+    CleaningLimits,
     CleaningStats,
     CleaningStopped,
-    Limits,
     LogCleaning,
     UncleanableError,
     read_aborted,
@@ -138,10 +138,10 @@ class CleanerPass:
         )
         return job, job.build_map(view.segments, section.first_dirty, section.end)
 
-    def _limits(self) -> Limits:
+    def _limits(self) -> CleaningLimits:
         config, topic = self._worker.config, self._entry.config
         threads = max(1, config["log.cleaner.threads"])
-        return Limits(
+        return CleaningLimits(
             map_bytes=min(config["log.cleaner.dedupe.buffer.size"] // threads, MAP_BYTES_MAX),
             map_load_factor=config["log.cleaner.io.buffer.load.factor"],
             read_bytes=config["log.cleaner.io.buffer.size"] // threads // 2,

@@ -13,9 +13,9 @@ from typing import Any, Protocol, TypeVar
 
 from kbroker.cluster.topic_ids import TopicIds
 from kbroker.controller.configs.configs import Configs
-from kbroker.controller.election.active_controller import ActiveController, Brokers, Settings
+from kbroker.controller.election.active_controller import ActiveController, Brokers, SpreadsConfigs
 from kbroker.controller.election.membership import Elected, Registration
-from kbroker.controller.election.session import Session
+from kbroker.controller.election.session import BrokerSession
 from kbroker.controller.replicas.background import Background
 from kbroker.controller.replicas.replica_admin import ReplicaAdmin
 from kbroker.controller.state.counts import Counts
@@ -56,7 +56,7 @@ class ElectedController:
         self.replicas = replicas
 
 
-class Process(Protocol):
+class CandidateProcess(Protocol):
     """What an candidacy needs from the controller process."""
 
     def sleep(self, delay_ms: int) -> Pending[None]:
@@ -88,7 +88,7 @@ class WayToBrokers(Brokers, Protocol):
         """Stop sending requests, because this broker is no longer the controller."""
 
 
-class BrokerSettings(Settings, Protocol):
+class BrokerSettings(SpreadsConfigs, Protocol):
     """What the candidacy needs of ``StoredConfigs``."""
 
     @property
@@ -110,7 +110,7 @@ class Candidacy:
         hosting: Hosting,
         brokers: WayToBrokers,
         settings: BrokerSettings,
-        process: Process,
+        process: CandidateProcess,
         topic_ids: TopicIds | None = None,
     ) -> None:
         self._topic_ids = topic_ids
@@ -123,7 +123,7 @@ class Candidacy:
         self._brokers = brokers
         self._settings = settings
         self._process = process
-        self._session = Session(store, me, self)
+        self._session = BrokerSession(store, me, self)
 
     @property
     def background(self) -> Background | None:
@@ -131,7 +131,7 @@ class Candidacy:
         return self.present.background if self.present is not None and self.is_connected else None
 
     def note_suspect(self) -> None:
-        """As ``Session.note_suspect``."""
+        """As ``BrokerSession.note_suspect``."""
         self._session.note_suspect()
 
     def start(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbroker.controller.election.failover import FailoverCounts
-from kbroker.controller.state.counts import Watched
+from kbroker.controller.state.counts import AttentionCounts
 from kbroker.metrics.catalog import (
     ACTIVE_CONTROLLER,
     CLUSTER_BROKERS,
@@ -30,7 +30,7 @@ class ClusterMetrics:
         self, counters: Counters, candidacy: Candidacy, early: FailoverCounts, is_shared: bool
     ) -> None:
         self._candidacy = candidacy
-        self._watched = Watched()
+        self._watched = AttentionCounts()
         counts = candidacy.counts
         rows = [
             (ACTIVE_CONTROLLER, lambda: int(candidacy.present is not None)),

@@ -32,7 +32,7 @@ from kbroker.workers.controller.leaving import Leaving
 from kbroker.workers.controller.stored_isr import StoredIsr
 
 
-class Process(Protocol):
+class ChannelProcess(Protocol):
     """The controller process."""
 
     context: ProcessContext
@@ -50,7 +50,7 @@ class Process(Protocol):
 class ControllerChannel:
     """Made by the controller process, which it is a part of."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: ChannelProcess) -> None:
         self._process = process
         self._me = process.context.broker_id
         self._replicas = process.hosting.replicas

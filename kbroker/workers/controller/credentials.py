@@ -20,7 +20,7 @@ from kbroker.security.sasl.scram import ITERATIONS_MIN
 from kbroker.workers.base import raise_failure
 
 
-class Process(Protocol):
+class CredentialsProcess(Protocol):
     """What this needs of the controller process."""
 
     @property
@@ -43,7 +43,7 @@ class Credentials:
 
     def __init__(
         self,
-        process: Process,
+        process: CredentialsProcess,
         users: ScramUsers,
         is_active: Callable[[], bool],
         wall_ms: Callable[[], int],
@@ -100,7 +100,7 @@ class Credentials:
         return found
 
 
-def _tokens(process: Process, wall_ms: Callable[[], int]) -> Tokens | None:
+def _tokens(process: CredentialsProcess, wall_ms: Callable[[], int]) -> Tokens | None:
     config = process.config
     key = config["delegation.token.master.key"]
     if not key:

@@ -17,7 +17,7 @@ from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.store import SessionState, Store
 from kbroker.peers.connecting import Connecting
 from kbroker.peers.endpoints import listener_for_control
-from kbroker.peers.link import Link, Loop, Times
+from kbroker.peers.link import Link, LinkTimeouts, Loop
 from kbroker.peers.watch import PeerWatches
 from kbroker.protocol import codec
 from kbroker.protocol.messages.peer_status import PeerStatusRequest, PeerStatusResponse
@@ -27,10 +27,10 @@ from kbroker.workers.controller.candidacy import Candidacy
 
 ON = "failover.fast"
 # A broker that lives answers within milliseconds, or its machine is busy.
-TIMES = Times(connect_ms=2_000, response_ms=2_000)
+TIMES = LinkTimeouts(connect_ms=2_000, response_ms=2_000)
 
 
-class Process(Loop, Protocol):
+class FailingOverProcess(Loop, Protocol):
     """The controller process."""
 
     context: ProcessContext
@@ -50,7 +50,7 @@ class Process(Loop, Protocol):
 class FailingOver:
     """Made by the controller process, after its candidacy. Without ZooKeeper it does nothing."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: FailingOverProcess) -> None:
         self._process = process
         self._me = process.context.broker_id
         listener = listener_for_control(process.config)

@@ -22,7 +22,7 @@ from kbroker.cluster.control_requests import PartitionKey
 from kbroker.controller.election.membership import check_cluster
 from kbroker.controller.store.topic_nodes import DAMAGED
 from kbroker.hosting.hosting import Hosting
-from kbroker.hosting.replicas import Replica
+from kbroker.hosting.replicas import HostedReplica
 from kbroker.ipc.pending import Pending, run
 from kbroker.logcontext import Whole
 from kbroker.metastore import paths
@@ -80,7 +80,7 @@ class ForgottenReplicas:
         hosting = self._hosting
         return hosting.replicas.changes, hosting.image.version, hosting.controller_epoch
 
-    def _forgotten(self, key: PartitionKey) -> Replica | None:
+    def _forgotten(self, key: PartitionKey) -> HostedReplica | None:
         """The replica, if it seems to be forgotten."""
         replica = self._hosting.replicas.replica(key)
         if replica is None:

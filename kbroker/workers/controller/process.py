@@ -20,7 +20,7 @@ from kbroker._ext.shared.request_times import (
 )
 from kbroker.cluster.features import ALL, NONE
 from kbroker.cluster.topic_ids import TopicIds
-from kbroker.controller.access.stored_acls import Acls
+from kbroker.controller.access.stored_acls import BrokerAcls
 from kbroker.controller.configs.config_admin import ConfigAdmin
 from kbroker.controller.configs.configs import ConfigsChanged
 from kbroker.controller.configs.entity_admin import EntityAdmin
@@ -139,9 +139,9 @@ class ControllerWorker(Worker):
         store, own_store, hosting, sleep = self.store, self.own_store, self.hosting, self.rpc.sleep
         self.stored_configs = StoredConfigs(store, own_store, hosting, sleep, wall_ms)
         self.features = StoredFeatures(store, own_store, hosting, sleep, self.failed)
-        self.acls: Acls | None = None
+        self.acls: BrokerAcls | None = None
         if uses_acls(self.config):
-            self.acls = Acls(
+            self.acls = BrokerAcls(
                 store, own_store, hosting, sleep, wall_ms,
                 refuses_damage=self.context.incarnation == 1,
             )  # fmt: skip

@@ -113,9 +113,9 @@ class LastSession:
         session, self._session = self._session, None
         if session is None or session[0] != session_id or self._settings is None:
             return False
-        from kbroker.metastore.kept_session import Ending
+        from kbroker.metastore.kept_session import SessionEnding
 
-        ending = Ending(self._settings, session)
+        ending = SessionEnding(self._settings, session)
         while not ending.is_done:
             await self._sleep(LOOK_MS)
         if ending.has_ended:

@@ -48,7 +48,7 @@ READS_AT_ONCE = 100
 _SHOWN_MAX = 10
 
 
-class Holdings(NamedTuple):
+class LogDirContents(NamedTuple):
     """The partitions in a log directory: their paths, and those of future replicas."""
 
     log_dir: str
@@ -104,13 +104,13 @@ async def set_strays_aside(
         )
 
 
-def _look_into(log_dir: str) -> Holdings:
+def _look_into(log_dir: str) -> LogDirContents:
     """Raises OSError."""
     replicas = {
         key: f"{log_dir}/{key[0]}-{key[1]}" for key in scan_partitions(log_dir) if _is_of_topic(key)
     }
     futures = {key: found for key, found in scan_futures(log_dir).items() if _is_of_topic(key)}
-    return Holdings(log_dir, replicas, futures)
+    return LogDirContents(log_dir, replicas, futures)
 
 
 def _is_of_topic(key: TopicPartition) -> bool:
@@ -165,7 +165,7 @@ async def not_assigned(
     return (await look_up(store, broker_id, on_disk)).strays
 
 
-def _outlived(holdings: Holdings, creations: Mapping[str, bytes]) -> set[TopicPartition]:
+def _outlived(holdings: LogDirContents, creations: Mapping[str, bytes]) -> set[TopicPartition]:
     """The replicas in a log directory that belong to earlier topics of their names."""
     ownership = ByCreation()
     return {
@@ -189,7 +189,7 @@ def _assigned(document: bytes, broker_id: int) -> set[int]:
     }
 
 
-def _rename(holdings: Holdings, strays: Collection[TopicPartition]) -> Iterable[str]:
+def _rename(holdings: LogDirContents, strays: Collection[TopicPartition]) -> Iterable[str]:
     """Set the strays of one log directory aside; their new paths. Raises nothing."""
     renamed = []
     for key in sorted(strays):

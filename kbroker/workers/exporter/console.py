@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from kbroker.config.loader import BrokerConfig, Listener
     from kbroker.console.local_broker import Door, LocalBroker
     from kbroker.console.server import ConsoleServer
-    from kbroker.workers.exporter.history import History
-    from kbroker.workers.exporter.lag_history import Curves
+    from kbroker.workers.exporter.history import MetricHistory
+    from kbroker.workers.exporter.lag_history import LagCurves
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +50,8 @@ class ConsoleDoor:
         broker_id: int,
         listeners: list[Listener],
         processes: Callable[[], Mapping[str, Any]],
-        lags: Callable[[str], Curves],
-        history: History,
+        lags: Callable[[str], LagCurves],
+        history: MetricHistory,
     ) -> None:
         self._config = config
         self._broker_id = broker_id

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from kbroker.exposition.mbeans import ATTRIBUTE, GAUGE, NO_TAGS, Bean, Samples, Tags
 from kbroker.metrics import catalog
-from kbroker.metrics.catalog import Metric
+from kbroker.metrics.catalog import MetricRow
 
 SERVER, NETWORK, LOG = "kafka.server", "kafka.network", "kafka.log"
 GROUPS, SOCKETS, CLEANER = "group-coordinator-metrics", "socket-server-metrics", "LogCleaner"
@@ -30,7 +30,7 @@ def _groups(name: str, help: str) -> Bean:
 
 
 # Each the sum of some metrics over all processes, with its tags.
-SUMS: tuple[tuple[Bean, tuple[tuple[Tags, tuple[Metric, ...]], ...]], ...] = (
+SUMS: tuple[tuple[Bean, tuple[tuple[Tags, tuple[MetricRow, ...]], ...]], ...] = (
     (
         _groups("group-count", "Groups, by protocol."),
         (
@@ -68,7 +68,7 @@ SUMS: tuple[tuple[Bean, tuple[tuple[Tags, tuple[Metric, ...]], ...]], ...] = (
 )  # fmt: skip
 
 # Of the cleaner's threads, the most.
-MOST: tuple[tuple[Bean, Metric], ...] = (
+MOST: tuple[tuple[Bean, MetricRow], ...] = (
     (
         Bean(LOG, CLEANER, "max-buffer-utilization-percent", GAUGE,
              "How full the offset map was in the last run of each thread; the fullest."),
@@ -96,7 +96,7 @@ def _sockets(name: str, help: str) -> Bean:
     return Bean(SERVER, SOCKETS, name, ATTRIBUTE, help)
 
 
-OF_LISTENERS: tuple[tuple[Bean, Metric], ...] = (
+OF_LISTENERS: tuple[tuple[Bean, MetricRow], ...] = (
     (
         _sockets("successful-authentication-total", "Logins, and TLS handshakes without SASL."),
         catalog.AUTHENTICATIONS,
@@ -126,8 +126,8 @@ EXPIRED = Bean(
 
 
 def samples(
-    sum_of: Callable[[Metric, int], int],
-    most_of: Callable[[Metric], int],
+    sum_of: Callable[[MetricRow, int], int],
+    most_of: Callable[[MetricRow], int],
     listeners: Sequence[str],
 ) -> Iterator[Samples]:
     """sum_of: over all processes, of a label's value. listeners: their names, by index."""

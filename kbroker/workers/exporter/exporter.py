@@ -68,7 +68,7 @@ from kbroker.workers.base import (
 )
 from kbroker.workers.exporter.console import ConsoleDoor, own_names, refusal_response
 from kbroker.workers.exporter.health import Health
-from kbroker.workers.exporter.history import History
+from kbroker.workers.exporter.history import MetricHistory
 from kbroker.workers.exporter.lag_history import ASKED_OFFSETS_MAX, EVERY_MS, LagHistory
 from kbroker.workers.exporter.recorder import Recorder
 from kbroker.workers.plugged import reporter_names
@@ -134,7 +134,7 @@ class ExporterWorker(Worker):
         self._look_ms = 1000 * self.config["kafka.metrics.polling.interval.secs"]
         self._next_look_ms = 0
         self.lag_history = LagHistory()
-        self.history = History()
+        self.history = MetricHistory()
         self._directories = LogDirTable(context.failed_log_dirs, len(context.config.log_dirs))
         self._next_lags_ms = 0
 

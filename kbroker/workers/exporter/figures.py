@@ -26,7 +26,7 @@ from kbroker.exposition.meter_rates import MeterRates
 from kbroker.internal_topics import OFFSETS_TOPIC
 from kbroker.workers.exporter.as_kafka_exporter import cluster_lines, partition_lines
 from kbroker.workers.exporter.clients import ClientSoftware
-from kbroker.workers.exporter.groups import GroupLags
+from kbroker.workers.exporter.groups import LagCollector
 from kbroker.workers.exporter.partitions import PartitionFigures, Seen
 from kbroker.workers.exporter.processes import ProcessFigures
 from kbroker.workers.exporter.pushed import PushedMetrics
@@ -68,7 +68,7 @@ class Figures:
         whole: WholeBroker,
         requests: RequestFigures,
         partitions: PartitionFigures,
-        groups: GroupLags,
+        groups: LagCollector,
         processes: ProcessFigures,
         clients: ClientSoftware,
         pushed: PushedMetrics,

@@ -38,7 +38,7 @@ Detail = tuple[str, str, int, int, int]
 Sum = tuple[str, str, int, int, int, int, int]
 
 
-class GroupLags:
+class LagCollector:
     """Asks, and keeps what it was told. left_out: offsets of which only sums are told. count: of
     the offsets that there are. history: gets the lags whenever they are told.
     """
@@ -61,7 +61,7 @@ class GroupLags:
         self._fresh_until_s = 0.0
         self._sums: list[Sum] = []
         self._shards: list[tuple[calls.WrittenOffsets, bytes, list[bytes | None]]] = []
-        self._states: list[calls.GroupState] = []
+        self._states: list[calls.GroupSummary] = []
         self.left_out = self.count = 0
         # By name: there may be a million pairs of them, each in several series.
         self._group_labels: dict[str, str] = {}

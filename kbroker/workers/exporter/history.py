@@ -29,7 +29,7 @@ NOTHING = math.nan
 Key = tuple[str, str]
 
 
-class Curves(NamedTuple):
+class MetricCurves(NamedTuple):
     """times_ms: since 1970, the oldest first. series: by what is measured and of what; None: no
     figure. left_out: how many topics and groups there is no series of.
     """
@@ -73,9 +73,9 @@ class _Ring:
         for key in [key for key, row in self.rows.items() if all(map(math.isnan, row))]:
             del self.rows[key]
 
-    def curves(self, left_out: int) -> Curves:
+    def curves(self, left_out: int) -> MetricCurves:
         first = (self.at + 1) % len(self.times) if self.times else 0
-        return Curves(
+        return MetricCurves(
             self.step_s,
             [*self.times[first:], *self.times[:first]],
             {
@@ -86,7 +86,7 @@ class _Ring:
         )
 
 
-class History:
+class MetricHistory:
     """Both resolutions. A coarse point is the mean of the fine ones in it."""
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class History:
         since_ms = times[at] if at >= 0 else self._fine.times[0]
         return not 0 <= now_ms - since_ms < COARSE_S * 1000
 
-    def of(self, span: str, wanted: Iterable[str]) -> Curves:
+    def of(self, span: str, wanted: Iterable[str]) -> MetricCurves:
         """span: HOUR or DAY. wanted: what is measured."""
         names = set(wanted)
         with self._lock:

@@ -28,7 +28,7 @@ NOTED_S = 45.0
 Pair = tuple[str, str]  # group and topic
 
 
-class Curves(NamedTuple):
+class LagCurves(NamedTuple):
     """times_ms: since 1970, of all curves. by_topic: a lag in records for each; UNKNOWN: none."""
 
     times_ms: list[int]
@@ -113,11 +113,11 @@ class LagHistory:
             self._rings[pair] = array("q", [UNKNOWN]) * len(self._times)
             yield pair, lag
 
-    def of(self, group: str) -> Curves:
+    def of(self, group: str) -> LagCurves:
         """The curves of a group, from the oldest point on."""
         with self._lock:
             first = (self._at + 1) % len(self._times) if self._times else 0
-            return Curves(
+            return LagCurves(
                 _from(self._times, first),
                 {
                     topic: _from(ring, first)

@@ -26,7 +26,7 @@ Place = tuple[str, int, int, int]
 NOTHING: Row = (0,) * (FAILED_FETCHES + 1)
 
 
-class Replica:
+class LocalReplica:
     """A replica on this broker: what of it does not change from scrape to scrape."""
 
     __slots__ = ("image", "number", "tags", "topic")
@@ -41,7 +41,7 @@ class Replica:
 class Seen(NamedTuple):
     """What the partition table and the figures say of a replica."""
 
-    replica: Replica
+    replica: LocalReplica
     leads: bool
     start: int
     end: int
@@ -131,19 +131,19 @@ class PartitionFigures:
         self._table = table
         self._figures = figures
         self._min_in_sync = min_in_sync
-        self._replicas: list[Replica] | None = None
+        self._replicas: list[LocalReplica] | None = None
         self._topic_tags: dict[str, Tags] = {}
 
     def forget(self) -> None:
         """The image has changed."""
         self._replicas = None
 
-    def replicas(self) -> list[Replica]:
+    def replicas(self) -> list[LocalReplica]:
         """All replicas of this broker."""
         if self._replicas is None:
             self._topic_tags = {name: Tags(("topic", name)) for name in self._image.topics}
             self._replicas = [
-                Replica(name, number, partition)
+                LocalReplica(name, number, partition)
                 for name, topic in sorted(self._image.topics.items())
                 for number, partition in enumerate(topic.partitions)
                 if partition.slot != NO_SLOT

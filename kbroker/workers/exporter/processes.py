@@ -22,7 +22,7 @@ DISK_WRITTEN = Bean(
 )
 
 
-class Usage(NamedTuple):
+class ProcessUsage(NamedTuple):
     """Of one process. The last three are totals. descriptors, disk: -1 where this user may not
     read it."""
 
@@ -39,10 +39,10 @@ class ProcessFigures:
     def __init__(self, processes: ProcessTable, addresses: Sequence[Address]) -> None:
         self._processes = processes
         self._addresses = addresses
-        self._last: dict[Address, tuple[int, Usage]] = {}  # pid, what it had used
+        self._last: dict[Address, tuple[int, ProcessUsage]] = {}  # pid, what it had used
         self._ended: dict[Address, tuple[float, int, int]] = {}
 
-    def look(self) -> dict[Address, Usage]:
+    def look(self) -> dict[Address, ProcessUsage]:
         """All processes that run; totals include those of their predecessors."""
         found = {}
         for address in self._addresses:
@@ -68,13 +68,13 @@ class ProcessFigures:
             )
         return found
 
-    def samples(self, usages: dict[Address, Usage]) -> Iterator[Samples]:
+    def samples(self, usages: dict[Address, ProcessUsage]) -> Iterator[Samples]:
         """By Kafka's names. Without the right to read it, there is no figure for disks."""
         if usages and all(usage.disk_read >= 0 for usage in usages.values()):
             yield DISK_READ, [(NO_TAGS, sum(usage.disk_read for usage in usages.values()))]
             yield DISK_WRITTEN, [(NO_TAGS, sum(usage.disk_written for usage in usages.values()))]
 
-    def lines(self, usages: dict[Address, Usage]) -> Iterator[str]:
+    def lines(self, usages: dict[Address, ProcessUsage]) -> Iterator[str]:
         """Of each process, and the sums by the names that all exporters use."""
         tags = {address: Tags(("process", address.title)) for address in usages}
         yield from plain_lines(
@@ -104,7 +104,7 @@ class ProcessFigures:
         )  # fmt: skip
 
 
-def usage_of(pid: int) -> Usage | None:
+def usage_of(pid: int) -> ProcessUsage | None:
     """None if the process is gone."""
     try:
         with open(f"/proc/{pid}/stat") as file:
@@ -127,4 +127,4 @@ def usage_of(pid: int) -> Usage | None:
         read, written = int(said["read_bytes"]), int(said["write_bytes"])
     except (OSError, KeyError, ValueError):
         pass
-    return Usage(descriptors, resident, cpu_s, read, written)
+    return ProcessUsage(descriptors, resident, cpu_s, read, written)

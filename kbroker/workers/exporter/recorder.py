@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from kbroker._ext.shared.request_times import TOTAL, TimesView, summary
 from kbroker.health.broker import DirectoryFact
 from kbroker.metrics import catalog
-from kbroker.metrics.catalog import Metric
+from kbroker.metrics.catalog import MetricRow
 from kbroker.metrics.measured import (
     CONNECTIONS,
     FREE,
@@ -28,8 +28,8 @@ from kbroker.metrics.slots import Counters
 from kbroker.workers.exporter.history import (
     GROUPS_MAX,
     TOPICS_MAX,
-    History,
     Key,
+    MetricHistory,
     busiest,
 )
 
@@ -48,7 +48,7 @@ class Recorder:
 
     def __init__(
         self,
-        history: History,
+        history: MetricHistory,
         rows: Sequence[Counters],
         times: TimesView,
         directories: Callable[[], Iterable[DirectoryFact]],
@@ -100,7 +100,7 @@ class Recorder:
         )
         return found
 
-    def _sum(self, metric: Metric) -> int:
+    def _sum(self, metric: MetricRow) -> int:
         return sum(counters.get(metric) for counters in self._rows)
 
     def _add_topics(

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 CLOSE_S = 2.0
 
 
-class Metric(NamedTuple):
+class MBeanMetric(NamedTuple):
     """One attribute of an MBean. value: a call that returns the present one, None once it is gone.
 
     The first four are those of the clients' reporters. kind: of ``exposition.mbeans``.
@@ -48,13 +48,13 @@ class Reporters:
     def __init__(self, names: Iterable[str], properties: Mapping[str, str]) -> None:
         """Raises ConfigError."""
         self._values: dict[Key, float] = {}
-        self._told: dict[Key, Metric] = {}
+        self._told: dict[Key, MBeanMetric] = {}
         self._threads = [ReporterThread(name, _made(name, properties)) for name in names]
 
     def look(self, all_samples: Iterable[Samples]) -> None:
         """Take the present values; tell of metrics that are new or gone."""
         values: dict[Key, float] = {}
-        added: list[Metric] = []
+        added: list[MBeanMetric] = []
         for bean, samples in all_samples:
             for tags, value in samples:
                 name = object_name(bean, tags)
@@ -62,7 +62,7 @@ class Reporters:
                     key = name, attribute
                     values[key] = number
                     if key not in self._told:
-                        metric = Metric(
+                        metric = MBeanMetric(
                             attribute if bean.kind == ATTRIBUTE else bean.name,
                             bean.type,
                             dict(tags.pairs),
@@ -107,11 +107,11 @@ class ReporterThread(threading.Thread):
         self._reporter = reporter
         self._failures = RateLimit()
         self._wakes = threading.Condition()
-        self._added: dict[int, Metric] = {}
-        self._gone: dict[int, Metric] = {}
+        self._added: dict[int, MBeanMetric] = {}
+        self._gone: dict[int, MBeanMetric] = {}
         self._is_begun = self._is_ending = False
 
-    def tell(self, added: Iterable[Metric], gone: Iterable[Metric]) -> None:
+    def tell(self, added: Iterable[MBeanMetric], gone: Iterable[MBeanMetric]) -> None:
         """Have the reporter told. What comes and goes before it has looked is not told at all."""
         with self._wakes:
             for metric in added:

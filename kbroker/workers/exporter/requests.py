@@ -23,10 +23,10 @@ from kbroker.exposition.mbeans import (
     QUANTILES,
     TIMES,
     Bean,
+    Distribution,
     Sample,
     Samples,
     Tags,
-    Times,
 )
 from kbroker.metrics.window import Window
 from kbroker.protocol.api import ApiKey, title
@@ -129,13 +129,13 @@ class RequestFigures:
                 found = summary(self._view.histogram(row, TOTAL), before, QUANTILES)
                 yield bean, [(NO_TAGS, self._lately(total, found))]
 
-    def _lately(self, total: int, found: tuple[int, float, list[float]]) -> Times:
+    def _lately(self, total: int, found: tuple[int, float, list[float]]) -> Distribution:
         """found: of ``summary``, since the oldest sample."""
         count, mean_us, quantiles_us = found
         then = self._window.oldest
         # The first sample is empty, and was not taken when the counts were 0.
         rate = count * 1e9 / max(self._now_ns() - then.at_ns, 1) if then.value else None
-        return Times(total, mean_us / 1000, [value / 1000 for value in quantiles_us], rate)
+        return Distribution(total, mean_us / 1000, [value / 1000 for value in quantiles_us], rate)
 
     def histogram_lines(self) -> Iterator[str]:
         """The total times as a histogram of Prometheus, since the start."""

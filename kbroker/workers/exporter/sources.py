@@ -15,7 +15,7 @@ from kbroker.exposition.meter_rates import MeterRates, started_s
 from kbroker.ipc.process_table import ProcessKind
 from kbroker.workers.exporter.clients import ClientSoftware
 from kbroker.workers.exporter.figures import Figures
-from kbroker.workers.exporter.groups import GroupLags
+from kbroker.workers.exporter.groups import LagCollector
 from kbroker.workers.exporter.partitions import PartitionFigures
 from kbroker.workers.exporter.processes import ProcessFigures
 from kbroker.workers.exporter.pushed import PushedMetrics
@@ -70,7 +70,7 @@ def make_figures(
         config.log_dirs,
         lambda: worker.config[FETCHERS],
     )
-    groups = GroupLags(
+    groups = LagCollector(
         worker.rpc,
         worker.processes.of_kind(ProcessKind.IO_WORKER),
         context.group_offsets,

@@ -17,7 +17,7 @@ from kbroker.exposition.mbeans import (
 )
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.metrics import catalog
-from kbroker.metrics.catalog import Metric
+from kbroker.metrics.catalog import MetricRow
 from kbroker.metrics.slots import Counters
 from kbroker.metrics.window import Window
 from kbroker.workers.exporter import coordinators
@@ -26,7 +26,7 @@ from kbroker.workers.exporter.partitions import TOPIC_BEANS
 SERVER, NETWORK, CONTROLLER, LOG = "kafka.server", "kafka.network", "kafka.controller", "kafka.log"
 
 # MBeans without tags, each the sum of a metric over all processes.
-SUMS: tuple[tuple[Bean, Metric], ...] = (
+SUMS: tuple[tuple[Bean, MetricRow], ...] = (
     (
         Bean(SERVER, "ReplicaManager", "UnderReplicatedPartitions", GAUGE,
              "Partitions led here with a replica that is not in sync."),
@@ -140,7 +140,7 @@ SUMS: tuple[tuple[Bean, Metric], ...] = (
 )  # fmt: skip
 
 # Kafka's all-topics figures, in the order of ``TOPIC_BEANS``; None: there is no total.
-TOPIC_TOTALS: Mapping[str, Metric] = {
+TOPIC_TOTALS: Mapping[str, MetricRow] = {
     "MessagesInPerSec": catalog.PRODUCE_MESSAGES,
     "BytesInPerSec": catalog.PRODUCE_BYTES,
     "BytesOutPerSec": catalog.CONSUMER_BYTES,
@@ -150,7 +150,7 @@ TOPIC_TOTALS: Mapping[str, Metric] = {
     "FailedFetchRequestsPerSec": catalog.PARTITION_READS_FAILED,
 }
 # What coordinators append themselves counts, too.
-OWN_TOTALS: Mapping[str, Metric] = {
+OWN_TOTALS: Mapping[str, MetricRow] = {
     "MessagesInPerSec": catalog.OWN_MESSAGES,
     "BytesInPerSec": catalog.OWN_BYTES,
 }
@@ -252,7 +252,7 @@ class WholeBroker:
         self._idle.tick(self._now_ns())
         self._blocked.tick(self._now_ns())
 
-    def sum_of(self, metric: Metric) -> int:
+    def sum_of(self, metric: MetricRow) -> int:
         return sum(counters.get(metric) for counters in self._rows.values())
 
     def topic_totals(self) -> dict[Bean, list[Sample]]:
@@ -301,10 +301,10 @@ class WholeBroker:
         yield RESPONSE_QUEUE, list(self._unsent())
         yield from coordinators.samples(self._sum_of_label, self._most_of, self._listeners)
 
-    def _sum_of_label(self, metric: Metric, label: int) -> int:
+    def _sum_of_label(self, metric: MetricRow, label: int) -> int:
         return sum(counters.get(metric, label) for counters in self._rows.values())
 
-    def _most_of(self, metric: Metric) -> int:
+    def _most_of(self, metric: MetricRow) -> int:
         return max(counters.get(metric) for counters in self._rows.values())
 
     def _unsent(self) -> Iterator[Sample]:

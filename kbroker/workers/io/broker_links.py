@@ -14,7 +14,7 @@ from kbroker.ipc.rpc import Pending, run
 from kbroker.logcontext import RateLimit
 from kbroker.peers.connecting import Connecting
 from kbroker.peers.endpoints import inter_broker_endpoint
-from kbroker.peers.link import Endpoint, Link, Times
+from kbroker.peers.link import Link, LinkTimeouts, PeerAddress
 from kbroker.protocol.message import Message
 from kbroker.types import BrokerId
 from kbroker.workers.base import now_ms, raise_failure
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 W = TypeVar("W")
 
 
-class Process(Protocol):
+class LinkingProcess(Protocol):
     """The io worker."""
 
     @property
@@ -53,7 +53,7 @@ class BrokerLinks:
     """
 
     def __init__(
-        self, process: Process, broker_id: int, security: PeerSecurity | None = None
+        self, process: LinkingProcess, broker_id: int, security: PeerSecurity | None = None
     ) -> None:
         self.broker_id = broker_id
         self.process = process
@@ -67,7 +67,9 @@ class BrokerLinks:
         if self._connecting is None:
             self._connecting = Connecting(self._security)
             process.add_reader(self._connecting.fd, self._connecting.run)
-        times = Times(config["socket.connection.setup.timeout.ms"], config["request.timeout.ms"])
+        times = LinkTimeouts(
+            config["socket.connection.setup.timeout.ms"], config["request.timeout.ms"]
+        )
         link = Link(process, self._connecting, str(self.broker_id), times, now_ms)
         made = BrokerLink(to, process, link)
         self._made.append(made)
@@ -87,11 +89,11 @@ class BrokerLinks:
 class BrokerLink:
     """One of them."""
 
-    def __init__(self, broker_id: int, process: Process, link: Link) -> None:
+    def __init__(self, broker_id: int, process: LinkingProcess, link: Link) -> None:
         self.broker_id = broker_id
         self.link = link
         self._process = process
-        self._endpoint: Endpoint | None = None
+        self._endpoint: PeerAddress | None = None
 
     def ask(self, request: Message, version: int) -> Pending[Any]:
         """Resolves with the response or LinkFailed; raises LinkFailed if there is no way to ask."""
@@ -115,7 +117,7 @@ class BrokerLink:
             self.link.give_up("it is no longer in the cluster")
         self.link.tick(now)
 
-    def _present_endpoint(self) -> Endpoint:
+    def _present_endpoint(self) -> PeerAddress:
         """Raises LinkFailed. A broker that has moved gets another connection, and one whose
         session ends.
         """

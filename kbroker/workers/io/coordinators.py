@@ -28,9 +28,9 @@ from kbroker.ipc.lane_calls import (
     MSG_RESPONSE,
     REPEATED,
     Assembler,
-    BadRequest,
-    Request,
+    LaneRequest,
     Response,
+    UnreadableRequest,
     error_text,
     response_parts,
     send_all,
@@ -53,10 +53,10 @@ if TYPE_CHECKING:
     from kbroker.config.loader import BrokerConfig
     from kbroker.coordinator.transaction.state import Partition
     from kbroker.ipc.rpc import Rpc
-    from kbroker.metrics.catalog import Metric
+    from kbroker.metrics.catalog import MetricRow
     from kbroker.peers.security import PeerSecurity
     from kbroker.security.access import Access
-    from kbroker.security.principal import Principal
+    from kbroker.security.principal import KafkaPrincipal
     from kbroker.storage.log.partition_log import PartitionLog
     from kbroker.storage.manager.log_manager import LogManager
     from kbroker.workers.io.broker_links import BrokerLinks
@@ -80,7 +80,7 @@ EARLY_MAX = 10_000
 FIRST_PRODUCE_THAT_ADDS = 12
 
 
-class Process(Protocol):
+class CoordinatingProcess(Protocol):
     """What coordinators need from their io worker, besides logs, loop and lanes.
 
     has_joined: its logs are open, as far as they can be. worker_count: num.io.threads.
@@ -104,16 +104,16 @@ class Process(Protocol):
     def led_log(self, slot: int) -> PartitionLog | None:
         """The log of a partition, if it is open and led here."""
 
-    def write_markers(self, markers: Iterable[calls.Marker]) -> Pending[list[int]]:
+    def write_markers(self, markers: Iterable[calls.SlotMarker]) -> Pending[list[int]]:
         """Append markers to logs of this io worker; resolves to their error codes."""
 
     def on_storage_failure(self, slot: int) -> None:
         """A write failed: the log directory goes offline, and every shard in it is closed."""
 
-    def access(self, principal: Principal, host: str) -> Access:
+    def access(self, principal: KafkaPrincipal, host: str) -> Access:
         """What a client may do."""
 
-    def count(self, metric: Metric, amount: int) -> None:
+    def count(self, metric: MetricRow, amount: int) -> None:
         """Add to a counter."""
 
     def count_own(self, slot: int, records: int, size: int) -> None:
@@ -130,7 +130,7 @@ class Coordinators:
 
     def __init__(
         self,
-        process: Process,
+        process: CoordinatingProcess,
         logs: LogManager,
         loop: IoLoop,
         lanes: list[Lane],
@@ -152,7 +152,7 @@ class Coordinators:
         self._next_timer_ms = NEVER_MS
         # Delayed requests for a coordinator that is loading: slot -> (deadline, request, outcome)
         # in order.
-        self._early: dict[int, deque[tuple[int, Request, Pending[Any]]]] = {}
+        self._early: dict[int, deque[tuple[int, LaneRequest, Pending[Any]]]] = {}
         self._early_count = 0
         self.commits = 0
         self.commit_ns = 0
@@ -195,7 +195,7 @@ class Coordinators:
             self._links = BrokerLinks(self._process, self._process.broker_id, self._security)
         return self._links
 
-    # -- what shards need (shard.Process) --
+    # -- what shards need (shard.ShardProcess) --
 
     @property
     def config(self) -> BrokerConfig:
@@ -216,10 +216,10 @@ class Coordinators:
             self._next_timer_ms = deadline_ms
             self.commit_path.timer_set = True
 
-    def access(self, principal: Principal, host: str) -> Access:
+    def access(self, principal: KafkaPrincipal, host: str) -> Access:
         return self._process.access(principal, host)
 
-    def count(self, metric: Metric, amount: int) -> None:
+    def count(self, metric: MetricRow, amount: int) -> None:
         self._process.count(metric, amount)
 
     # -- shards come and go --
@@ -363,12 +363,14 @@ class Coordinators:
     def _verify_elsewhere(
         self, broker_id: int, producer: tuple[str, int, int, bool], partition: Partition
     ) -> Pending[Any]:
-        from kbroker.workers.io.remote_verifications import Producer, RemoteVerifications
+        from kbroker.workers.io.remote_verifications import RemoteVerifications, TransactionProducer
 
         if self._remote_verifications is None:
             links, sleep = self._broker_links(), self.rpc.sleep
             self._remote_verifications = RemoteVerifications(links, sleep, self.clock.monotonic_ms)
-        return self._remote_verifications.verify(broker_id, Producer(*producer), partition)
+        return self._remote_verifications.verify(
+            broker_id, TransactionProducer(*producer), partition
+        )
 
     def _verify_here(self, asked: calls.VerifyTransaction) -> Pending[Any]:
         shard = self._shards.get(asked.slot)
@@ -405,7 +407,7 @@ class Coordinators:
             for part in unpack(message):
                 try:
                     request = assembler.request(part)
-                except BadRequest as error:
+                except UnreadableRequest as error:
                     self._reject(network, error)
                     continue
                 if request is not None:
@@ -413,7 +415,7 @@ class Coordinators:
         except ValueError as error:
             logger.error("network process %d sent a message that is damaged: %s", network, error)
 
-    def _take(self, network: int, request: Request) -> None:
+    def _take(self, network: int, request: LaneRequest) -> None:
         respond = partial(self._on_done, network, self._lanes[network].peer, request)
         if request.api_key in COMMITS:
             respond = partial(self._on_commit, monotonic_ns(), respond)
@@ -424,7 +426,7 @@ class Coordinators:
             outcome.resolve(error=error)
         outcome.then(respond)
 
-    def _reject(self, network: int, error: BadRequest) -> None:
+    def _reject(self, network: int, error: UnreadableRequest) -> None:
         """Answer a request of which perhaps only the token could be read."""
         logger.error("network process %d sent a request that is damaged: %s", network, error)
         if error.token is not None:
@@ -439,11 +441,13 @@ class Coordinators:
         self.commit_ns += monotonic_ns() - started_ns
         respond(outcome)
 
-    def _on_done(self, network: int, peer: int, request: Request, outcome: Pending[Any]) -> None:
+    def _on_done(
+        self, network: int, peer: int, request: LaneRequest, outcome: Pending[Any]
+    ) -> None:
         if self._lanes[network].peer == peer:  # otherwise the caller is gone
             self._respond(network, request, outcome)
 
-    def _handle(self, request: Request) -> Pending[Any]:
+    def _handle(self, request: LaneRequest) -> Pending[Any]:
         shard = self._shards.get(request.slot)
         key = ApiKey(request.api_key)
         if key in LISTS and self._logs.offline_reason(request.slot) is not None:
@@ -457,7 +461,7 @@ class Coordinators:
         """Whether the coordinator may still be about to load: this process has just started."""
         return not self._process.has_joined if shard is None else shard in self._first_loads
 
-    def _wait_for_load(self, request: Request) -> Pending[Any]:
+    def _wait_for_load(self, request: LaneRequest) -> Pending[Any]:
         pending: Pending[Any] = Pending()
         deadline_ms = self.clock.monotonic_ms() + EARLY_WAIT_MS
         waiting = self._early.setdefault(request.slot, deque())
@@ -477,7 +481,7 @@ class Coordinators:
         if not waiting:
             self._early.pop(slot, None)
 
-    def _serve(self, shard: Shard | None, key: ApiKey, request: Request) -> Pending[Any]:
+    def _serve(self, shard: Shard | None, key: ApiKey, request: LaneRequest) -> Pending[Any]:
         if shard is None or self._incarnation(shard) != request.slot_incarnation:
             return failed(ErrorCode.NOT_COORDINATOR)
         try:
@@ -495,7 +499,7 @@ class Coordinators:
         incarnation: int = topic.partitions[shard.partition].slot_incarnation
         return incarnation
 
-    def _respond(self, network: int, request: Request, outcome: Pending[Any]) -> None:
+    def _respond(self, network: int, request: LaneRequest, outcome: Pending[Any]) -> None:
         error = outcome.error
         body = b""
         if error is None:

@@ -22,7 +22,7 @@ from kbroker.peers.endpoints import inter_broker_endpoint
 from kbroker.peers.versions import sent_version
 from kbroker.protocol.api import ApiKey
 from kbroker.replication.fetched_run import Appended, Fault, fault_text
-from kbroker.replication.following import FollowedPartition, State, fetcher_number
+from kbroker.replication.following import FollowedPartition, FollowingState, fetcher_number
 from kbroker.replication.partition import Partition, Role
 from kbroker.replication.throttles import FOLLOWER_REPLICAS, throttled_partitions
 from kbroker.types import Offset
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kbroker._ext.shared.replication_quota import ReplicationQuota
     from kbroker.cluster.changes import ImageChanges
     from kbroker.config.loader import BrokerConfig
-    from kbroker.peers.link import Endpoint
+    from kbroker.peers.link import PeerAddress
     from kbroker.peers.security import PeerSecurity
     from kbroker.storage.log.partition_log import PartitionLog
 
@@ -92,7 +92,7 @@ class Followers:
     def wall_clock_ms(self) -> int:
         return self._process.clock.now_ms()
 
-    def endpoint(self, leader: int) -> Endpoint:
+    def endpoint(self, leader: int) -> PeerAddress:
         """The leader's endpoint for brokers. Raises LinkFailed."""
         return inter_broker_endpoint(self._process.image, leader, self.config)
 
@@ -169,7 +169,7 @@ class Followers:
         if log.cuts != cuts:
             self._loop.wake(follower.slot)
         follower.link.place(follower)
-        if follower.machine.state is State.FAILED:
+        if follower.machine.state is FollowingState.FAILED:
             self._failed.add(follower.slot)
         else:
             self._failed.discard(follower.slot)

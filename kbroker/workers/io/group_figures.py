@@ -51,12 +51,12 @@ class GroupFigures:
         return calls.AllOffsets(written, left_out)
 
 
-def group_states(groups: Iterable[Any], committed: Iterable[str]) -> Iterable[calls.GroupState]:
+def group_states(groups: Iterable[Any], committed: Iterable[str]) -> Iterable[calls.GroupSummary]:
     """All groups: with state of their own, or with nothing but offsets."""
     known = set()
     for group in groups:
         known.add(group.group_id)
-        yield calls.GroupState(group.group_id, group.kind, group.state, len(group.members))
+        yield calls.GroupSummary(group.group_id, group.kind, group.state, len(group.members))
     for group_id in committed:
         if group_id and group_id not in known:
-            yield calls.GroupState(group_id, "classic", "Empty", 0)
+            yield calls.GroupSummary(group_id, "classic", "Empty", 0)

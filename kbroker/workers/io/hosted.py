@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 OPEN_STEP = 8
 
 
-class Replica(NamedTuple):
+class OpenReplica(NamedTuple):
     """The replica in a slot."""
 
     key: TopicPartition
@@ -53,7 +53,7 @@ class Replica(NamedTuple):
     partition: Partition
 
 
-class Opening:
+class OpeningLogs:
     """The logs that an image has asked for. left: those not opened yet. errors: the codes of those
     that cannot be opened, by ``topic-partition``; ``done`` resolves with them.
     """
@@ -73,7 +73,7 @@ class Opening:
         self.done.resolve(self.errors)
 
 
-class Process(Protocol):
+class HostingProcess(Protocol):
     """What hosted partitions need from their io worker."""
 
     rpc: Rpc
@@ -99,7 +99,7 @@ class HostedPartitions:
 
     def __init__(
         self,
-        process: Process,
+        process: HostingProcess,
         logs: LogManager,
         loop: IoLoop,
         *,
@@ -113,7 +113,7 @@ class HostedPartitions:
         self._broker_id = broker_id
         self._worker_index = worker_index
         self._worker_count = worker_count
-        self._replicas: dict[int, Replica] = {}
+        self._replicas: dict[int, OpenReplica] = {}
         # Where changes of leaders are logged: those of one image together.
         self._log: Callable[..., None] = logger.log
         # Slots and incarnations whose logs were deleted, until the image does not name them either.
@@ -122,7 +122,7 @@ class HostedPartitions:
         self._new: set[tuple[bytes, int]] = set()
         self._descriptors = DescriptorLimit()
         # Those with logs left, the latest last.
-        self._openings: list[Opening] = []
+        self._openings: list[OpeningLogs] = []
         # Slots of partitions that are led with fewer replicas in sync than min.insync.replicas.
         self._under_min_isr: set[int] = set()
 
@@ -231,7 +231,7 @@ class HostedPartitions:
                 logger.warning(text, *replica.key)
                 self._take_effect(image.slot, replica, change)
 
-    def _take_effect(self, slot: int, replica: Replica, change: Change) -> None:
+    def _take_effect(self, slot: int, replica: OpenReplica, change: Change) -> None:
         """Apply the partition's state to its log and slot."""
         partition = replica.partition
         if change.lost:
@@ -369,13 +369,13 @@ class HostedPartitions:
 
     # -- opening --
 
-    def open(self, changes: ImageChanges, then: Callable[[], None] | None = None) -> Opening:
+    def open(self, changes: ImageChanges, then: Callable[[], None] | None = None) -> OpeningLogs:
         """Open the logs of changed partitions that are not open: some now, the rest a few at a time
         while this process serves. The latest image comes first, since its changes may be urgent.
 
         then: called when they are open.
         """
-        opening = Opening(
+        opening = OpeningLogs(
             [
                 (change.topic.name, change.partition)
                 for change in changes.partitions()
@@ -415,7 +415,7 @@ class HostedPartitions:
                 opening.end()  # which may open others
                 self._openings.remove(opening)
 
-    def _open_some(self, opening: Opening) -> None:
+    def _open_some(self, opening: OpeningLogs) -> None:
         step = OPEN_STEP * self._logs.opening.recoveries_at_once
         some = [opening.left.popleft() for _ in range(min(step, len(opening.left)))]
         # There may have been later images and orders.
@@ -428,7 +428,7 @@ class HostedPartitions:
                 if code:
                     opening.errors[f"{request.topic}-{request.partition}"] = code
 
-    async def errors_so_far(self, opening: Opening) -> dict[str, int]:
+    async def errors_so_far(self, opening: OpeningLogs) -> dict[str, int]:
         """The errors of ``opening``, in a cluster without waiting for it.
 
         Changes of other partitions wait for the response, and so does the controller. What it has
@@ -464,7 +464,7 @@ class HostedPartitions:
         replica = self._replicas.get(image.slot)
         if replica is None or replica.slot_incarnation != image.slot_incarnation:
             key = name, number
-            replica = Replica(key, image.slot_incarnation, Partition(self._broker_id))
+            replica = OpenReplica(key, image.slot_incarnation, Partition(self._broker_id))
             is_new = self._is_new(topic, number)
             replica.partition.is_suspect = key in self._logs.suspects and not is_new
             self._replicas[image.slot] = replica

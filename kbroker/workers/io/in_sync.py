@@ -51,7 +51,7 @@ REJECTED_MS = 10_000
 SILENT_SHARE, LOOK_SHARE = 3, 6
 
 
-class Process(Protocol):
+class InSyncProcess(Protocol):
     """What this needs of the io worker."""
 
     rpc: Rpc
@@ -85,7 +85,7 @@ class InSync:
     """Made by the io worker, after its loop. times: of the followers' sessions."""
 
     def __init__(
-        self, process: Process, loop: IoLoop, times: SessionTimes, *, broker_id: int
+        self, process: InSyncProcess, loop: IoLoop, times: SessionTimes, *, broker_id: int
     ) -> None:
         self._process = process
         self._loop = loop
@@ -338,7 +338,7 @@ class InSync:
     # -- the controller --
 
     async def _ask(self, asked: Sequence[tuple[int, WantedIsr]]) -> None:
-        request = calls.AlterIsr([wanted for _, wanted in asked])
+        request = calls.IsrChangeRequests([wanted for _, wanted in asked])
         try:
             results = await self._process.rpc.call(CONTROLLER, calls.ALTER_ISR, request)
         except WireError:

@@ -59,13 +59,13 @@ from kbroker.metrics.catalog import (
     TAIL_REPAIRS_WAITING,
     UNDER_MIN_ISR,
     UNDER_REPLICATED,
-    Metric,
+    MetricRow,
 )
 from kbroker.metrics.slots import Totals
 from kbroker.protocol import codec
 from kbroker.replication.partition import Partition
 from kbroker.security.access import Access
-from kbroker.security.principal import Principal
+from kbroker.security.principal import KafkaPrincipal
 from kbroker.storage.log.partition_log import PartitionLog
 from kbroker.storage.manager.log_manager import LogManager
 from kbroker.types import Offset
@@ -347,7 +347,7 @@ class IoWorker(Worker):
         """A marker was appended: notify the partition's coordinator, if it has one."""
         self.coordinators.on_marker(slot, offset, producer_id, epoch, commit)
 
-    def write_markers(self, markers: Iterable[calls.Marker]) -> Pending[list[int]]:
+    def write_markers(self, markers: Iterable[calls.SlotMarker]) -> Pending[list[int]]:
         """Append markers to logs of this io worker; resolves to their error codes."""
         return self.transaction_log.write_markers(markers)
 
@@ -355,12 +355,12 @@ class IoWorker(Worker):
         """Make waiting readers of the partition read its slot again."""
         self.loop.wake(slot)
 
-    def access(self, principal: Principal, host: str) -> Access:
+    def access(self, principal: KafkaPrincipal, host: str) -> Access:
         """What a client may do, whose request a coordinator serves."""
         self.authorization.tick()
         return self.authorization.accesses.of(principal, host)
 
-    def count(self, metric: Metric, amount: int) -> None:
+    def count(self, metric: MetricRow, amount: int) -> None:
         """Add to a counter."""
         self.counters.add(metric, amount)
 
@@ -405,7 +405,7 @@ class IoWorker(Worker):
         # Appended records are synced where required, so the leader may learn of them.
         self.followers.end_turn()
 
-    def metric_rows(self, lanes: list[Lane]) -> list[tuple[Metric, Callable[[], int]]]:
+    def metric_rows(self, lanes: list[Lane]) -> list[tuple[MetricRow, Callable[[], int]]]:
         loop, coordinators = self.loop, self.coordinators
         commit_path = coordinators.commit_path
         return [

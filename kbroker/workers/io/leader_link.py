@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kbroker._ext.shared.replication_quota import ReplicationQuota
     from kbroker.config.loader import BrokerConfig
     from kbroker.peers.connecting import Connecting
-    from kbroker.peers.link import Endpoint
+    from kbroker.peers.link import PeerAddress
     from kbroker.storage.log.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class Follower:
         self.fetched: FetchedLog | None = None
 
 
-class Owner(Protocol):
+class LinkOwner(Protocol):
     """What a link needs from ``Followers``."""
 
     broker_id: int
@@ -101,7 +101,7 @@ class Owner(Protocol):
     def now_ms(self) -> int: ...
     def wall_clock_ms(self) -> int: ...
 
-    def endpoint(self, leader: int) -> Endpoint:
+    def endpoint(self, leader: int) -> PeerAddress:
         """Raises LinkFailed if it is not known."""
 
     def watch(self, fd: int, callback: Callable[[], None]) -> None: ...
@@ -118,7 +118,7 @@ class Owner(Protocol):
         """Something rare happened to a partition while it was fetched."""
 
 
-class Asked(NamedTuple):
+class SentQuestion(NamedTuple):
     follower: Follower
     question: Question
 
@@ -126,7 +126,7 @@ class Asked(NamedTuple):
 class LeaderLink:
     """index: of this link among those to the same leader."""
 
-    def __init__(self, owner: Owner, leader: int, index: int, versions: Versions) -> None:
+    def __init__(self, owner: LinkOwner, leader: int, index: int, versions: Versions) -> None:
         self.leader = leader
         self.followers: dict[int, Follower] = {}
         self.fetch = ReplicaFetch(versions.fetch, owner.broker_id)
@@ -134,7 +134,7 @@ class LeaderLink:
         self._index = index
         self._versions = versions
         self._asking: dict[int, Follower] = {}
-        self._asked: dict[tuple[str, int], Asked] = {}
+        self._asked: dict[tuple[str, int], SentQuestion] = {}
         self._link: PeerLink | None = None
         self._reason: Callable[[OSError], str] = str  # why the link was lost
         self._renew_at_ms: int | None = None  # the session of the connection is about to end then
@@ -355,7 +355,9 @@ class LeaderLink:
         first = next(iter(self._asking.values())).machine.question
         some = [f for f in self._asking.values() if type(f.machine.question) is type(first)]
         asked = [
-            Asked(f, f.machine.question) for f in islice(some, ASKED_MAX) if f.machine.question
+            SentQuestion(f, f.machine.question)
+            for f in islice(some, ASKED_MAX)
+            if f.machine.question
         ]
         self._asked = {one.follower.key: one for one in asked}
         message: Message
@@ -436,7 +438,9 @@ class LeaderLink:
             text = f"the response of broker {self.leader} leaves it out"
             self._deliver(left, FollowedPartition.pause, now_ms, text)
 
-    def _deliver(self, asked: Asked | None, take: Callable[..., None], *values: object) -> None:
+    def _deliver(
+        self, asked: SentQuestion | None, take: Callable[..., None], *values: object
+    ) -> None:
         if asked is None:
             return
         follower, question = asked
@@ -445,7 +449,7 @@ class LeaderLink:
             self._owner.step(follower, partial(take, follower.machine, *values))
 
 
-def epoch_request(replica_id: int, asked: list[Asked]) -> OffsetForLeaderEpochRequest:
+def epoch_request(replica_id: int, asked: list[SentQuestion]) -> OffsetForLeaderEpochRequest:
     """The OffsetForLeaderEpoch request for these epochs, by topic."""
     request = OffsetForLeaderEpochRequest(replica_id=replica_id)
     topic_of = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
@@ -464,7 +468,7 @@ def epoch_request(replica_id: int, asked: list[Asked]) -> OffsetForLeaderEpochRe
     return request
 
 
-def offset_request(replica_id: int, asked: list[Asked]) -> ListOffsetsRequest:
+def offset_request(replica_id: int, asked: list[SentQuestion]) -> ListOffsetsRequest:
     """An end of these logs, by topic."""
     request = ListOffsetsRequest(replica_id=replica_id, isolation_level=0)
     topic_of = ListOffsetsRequest.ListOffsetsTopic

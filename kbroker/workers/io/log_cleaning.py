@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 PREPARING_TURN_MS = 5
 
 
-class Process(Protocol):
+class CleaningProcess(Protocol):
     """What the service needs from its io worker, besides logs and loop."""
 
     rpc: Rpc
@@ -49,7 +49,7 @@ class Process(Protocol):
 class LogCleaningService:
     """Made by the io worker, after its loop and its LogManager."""
 
-    def __init__(self, process: Process, logs: LogManager, loop: IoLoop) -> None:
+    def __init__(self, process: CleaningProcess, logs: LogManager, loop: IoLoop) -> None:
         self._process = process
         self._logs = logs
         self._loop = loop
@@ -71,11 +71,11 @@ class LogCleaningService:
 
     def serve_active_producers(
         self, sender: Address, asked: calls.OfSlot
-    ) -> list[calls.ActiveProducer]:
+    ) -> list[calls.ProducerLastOffset]:
         """Each producer the log remembers."""
         producers = self._open_log(asked.slot).producers()
         return [
-            calls.ActiveProducer(
+            calls.ProducerLastOffset(
                 entry.producer_id,
                 entry.recent_batches[-1][3] if entry.last_sequence_number >= 0 else NO_OFFSET,
                 entry.producer_epoch,

@@ -17,7 +17,7 @@ OPENS_WITHIN_MS = 5_000
 _LOOKS_AGAIN_MS = 20
 
 
-class Process(Protocol):
+class LogDirProcess(Protocol):
     """What these calls need from their io worker, besides logs. has_joined: its logs are open."""
 
     rpc: Rpc
@@ -28,7 +28,7 @@ class Process(Protocol):
 class LogDirCalls:
     """Made by the io worker, after its LogManager."""
 
-    def __init__(self, process: Process, logs: LogManager) -> None:
+    def __init__(self, process: LogDirProcess, logs: LogManager) -> None:
         self._process = process
         self._table = process.table
         self._logs = logs

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kbroker.ipc.calls import ALTER_REPLICA_LOG_DIRS, MoveReplicas
 from kbroker.ipc.process_table import Address
-from kbroker.storage.dirs.log_dir import LogDir
+from kbroker.storage.dirs.log_dir import LocalLogDir
 from kbroker.workers.base import now_ms
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def placement_lock(runtime_dir: str) -> str:
     return os.path.join(runtime_dir, LOCK_NAME)
 
 
-class Process(Protocol):
+class MovingProcess(Protocol):
     """What the service needs from its io worker, besides logs and loop."""
 
     rpc: Rpc
@@ -43,7 +43,7 @@ class Process(Protocol):
 class LogMovingService:
     """Made by the io worker, after its loop and its LogManager."""
 
-    def __init__(self, process: Process, logs: LogManager, loop: IoLoop) -> None:
+    def __init__(self, process: MovingProcess, logs: LogManager, loop: IoLoop) -> None:
         self._process = process
         self._logs = logs
         self._loop = loop
@@ -73,5 +73,5 @@ class LogMovingService:
         """Follow the broker's dynamic settings."""
         self._logs.placement.cordoned = self._process.config["cordoned.log.dirs"]
 
-    def _on_failed_dir(self, log_dir: LogDir, cause: object) -> None:
+    def _on_failed_dir(self, log_dir: LocalLogDir, cause: object) -> None:
         self._process.on_failed_slots(self._logs.fail_log_dir(log_dir.path, cause))

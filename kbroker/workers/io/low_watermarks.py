@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kbroker.storage.log.partition_log import PartitionLog
 
 
-class Process(Protocol):
+class LowWatermarksProcess(Protocol):
     """What this needs of the io worker."""
 
     rpc: Rpc
@@ -50,7 +50,7 @@ class Wait:
 class LowWatermarks:
     """Made by the io worker, after its loop."""
 
-    def __init__(self, process: Process, loop: IoLoop) -> None:
+    def __init__(self, process: LowWatermarksProcess, loop: IoLoop) -> None:
         self._process = process
         self._loop = loop
         self._waits: dict[int, list[Wait]] = {}

@@ -37,7 +37,7 @@ Q = TypeVar("Q")
 A = TypeVar("A")
 
 
-class Process(Protocol):
+class PartitionsProcess(Protocol):
     """What these calls need from their io worker."""
 
     rpc: Rpc
@@ -60,7 +60,7 @@ class Process(Protocol):
 class PartitionCalls:
     """Made by the io worker."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: PartitionsProcess) -> None:
         self._process = process
         self._lines = RateLimit()
         serve = process.rpc.serve
@@ -106,7 +106,7 @@ class PartitionCalls:
 
     # -- of one partition --
 
-    def list_offsets(self, asked: calls.OffsetQuestion) -> calls.FoundOffset:
+    def list_offsets(self, asked: calls.TimestampQuestion) -> calls.FoundOffset:
         """An offset by timestamp, or one of the special ones."""
         log = self._led(asked.slot)
         committed = asked.isolation == READ_COMMITTED
@@ -130,12 +130,12 @@ class PartitionCalls:
         log, now = self._led(asked.slot), self._process.clock.now_ms()
         return calls.FoundOffsets(log_lookup.offsets_before(log, asked.timestamp, asked.bound, now))
 
-    def offset_for_leader_epoch(self, asked: calls.EpochQuestion) -> calls.EpochEnd:
+    def offset_for_leader_epoch(self, asked: calls.EpochEndQuestion) -> calls.EpochEndReply:
         """The end of an epoch."""
         log = self._held(asked.slot) if asked.held else self._led(asked.slot)
-        return calls.EpochEnd(*log_lookup.end_offset_for_epoch(log, asked.leader_epoch))
+        return calls.EpochEndReply(*log_lookup.end_offset_for_epoch(log, asked.leader_epoch))
 
-    def delete_records(self, asked: calls.Deletion) -> calls.LowWatermark:
+    def delete_records(self, asked: calls.RecordDeletion) -> calls.LowWatermark:
         """Advance the log start offset; returns the low watermark, which is lower if a follower has
         not done the same yet.
         """

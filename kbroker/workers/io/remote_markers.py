@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kbroker.coordinator.transaction.markers import AWAY, Marker
+from kbroker.coordinator.transaction.markers import AWAY, TransactionMarker
 from kbroker.coordinator.transaction.state import Partition
 from kbroker.ipc.rpc import Pending, run
 from kbroker.peers.link import LinkFailed
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 REQUEST_PARTITIONS_MAX = 2_000
 
 
-class Wanted(NamedTuple):
+class MarkersToWrite(NamedTuple):
     """Markers of one transaction. ``outcome``: gets the codes of the partitions that have one."""
 
-    marker: Marker
+    marker: TransactionMarker
     partitions: list[Partition]
     outcome: Pending[dict[Partition, int]]
 
@@ -48,10 +48,10 @@ class RemoteMarkers:
         self._brokers: dict[int, OtherBroker] = {}
 
     def write(
-        self, broker_id: int, wanted: Sequence[tuple[Partition, Marker]]
+        self, broker_id: int, wanted: Sequence[tuple[Partition, TransactionMarker]]
     ) -> Pending[list[int]]:
         """Send markers to that broker; resolves to their error codes, in order."""
-        by_marker: dict[Marker, list[Partition]] = {}
+        by_marker: dict[TransactionMarker, list[Partition]] = {}
         for partition, marker in wanted:
             by_marker.setdefault(marker, []).append(partition)
         broker = self._brokers.get(broker_id)
@@ -61,30 +61,32 @@ class RemoteMarkers:
 
 
 async def _codes(
-    wanted: Sequence[tuple[Partition, Marker]],
-    outcomes: dict[Marker, Pending[dict[Partition, int]]],
+    wanted: Sequence[tuple[Partition, TransactionMarker]],
+    outcomes: dict[TransactionMarker, Pending[dict[Partition, int]]],
 ) -> list[int]:
     found = {marker: await outcome for marker, outcome in outcomes.items()}
     return [found[marker].get(partition, int(AWAY)) for partition, marker in wanted]
 
 
-class OtherBroker(BrokerQueue[Wanted]):
+class OtherBroker(BrokerQueue[MarkersToWrite]):
     """The queue for one broker, and the link to it."""
 
     cannot = "cannot send transaction markers to broker %d"
 
-    def write(self, marker: Marker, partitions: list[Partition]) -> Pending[dict[Partition, int]]:
+    def write(
+        self, marker: TransactionMarker, partitions: list[Partition]
+    ) -> Pending[dict[Partition, int]]:
         """Resolves to the error codes of the broker's response, {} if there is none."""
-        wanted = Wanted(marker, partitions, Pending())
+        wanted = MarkersToWrite(marker, partitions, Pending())
         self.put(wanted)
         return wanted.outcome
 
-    async def send(self, batch: list[Wanted]) -> None:
+    async def send(self, batch: list[MarkersToWrite]) -> None:
         codes = await self._ask(batch)
         for wanted in batch:
             wanted.outcome.resolve(codes.get(wanted.marker.producer_id, {}))
 
-    def next_batch(self) -> list[Wanted]:
+    def next_batch(self) -> list[MarkersToWrite]:
         """A response names a producer id once: its next transaction waits for the next request."""
         batch = [self.waiting.popleft()]
         count = len(batch[0].partitions)
@@ -98,7 +100,7 @@ class OtherBroker(BrokerQueue[Wanted]):
             batch.append(self.waiting.popleft())
         return batch
 
-    async def _ask(self, batch: list[Wanted]) -> dict[int, dict[Partition, int]]:
+    async def _ask(self, batch: list[MarkersToWrite]) -> dict[int, dict[Partition, int]]:
         """The codes by producer id."""
         try:
             version = sent_version(ApiKey.WRITE_TXN_MARKERS, self.link.protocol_version)
@@ -110,7 +112,7 @@ class OtherBroker(BrokerQueue[Wanted]):
         return codes_in(response)
 
 
-def markers_request(batch: Iterable[Wanted]) -> WriteTxnMarkersRequest:
+def markers_request(batch: Iterable[MarkersToWrite]) -> WriteTxnMarkersRequest:
     made, made_topic = (
         WriteTxnMarkersRequest.WritableTxnMarker,
         WriteTxnMarkersRequest.WritableTxnMarkerTopic,

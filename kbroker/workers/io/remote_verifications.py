@@ -42,7 +42,7 @@ UNANSWERED = int(ErrorCode.NETWORK_EXCEPTION)
 _NOT_KNOWN_YET = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED)
 
 
-class Producer(NamedTuple):
+class TransactionProducer(NamedTuple):
     """Whose transaction it is. adds: the partitions join it by this."""
 
     transactional_id: str
@@ -51,10 +51,10 @@ class Producer(NamedTuple):
     adds: bool
 
 
-class Wanted(NamedTuple):
+class VerificationToMake(NamedTuple):
     """``outcome``: gets an error code."""
 
-    producer: Producer
+    producer: TransactionProducer
     partition: Partition
     outcome: Pending[int]
 
@@ -74,7 +74,9 @@ class RemoteVerifications:
         self._now_ms = now_ms
         self._brokers: dict[int, OtherCoordinator] = {}
 
-    def verify(self, broker_id: int, producer: Producer, partition: Partition) -> Pending[int]:
+    def verify(
+        self, broker_id: int, producer: TransactionProducer, partition: Partition
+    ) -> Pending[int]:
         """Ask that broker; resolves to an error code, 0 if the partition may be written to."""
         broker = self._brokers.get(broker_id)
         if broker is None:
@@ -83,7 +85,7 @@ class RemoteVerifications:
         return run(self._verify(broker, producer, partition))
 
     async def _verify(
-        self, broker: OtherCoordinator, producer: Producer, partition: Partition
+        self, broker: OtherCoordinator, producer: TransactionProducer, partition: Partition
     ) -> int:
         until_ms = self._now_ms() + RETRY_MAX_MS
         while True:
@@ -93,7 +95,7 @@ class RemoteVerifications:
             await self._sleep(RETRY_MS)
 
 
-class OtherCoordinator(BrokerQueue[Wanted]):
+class OtherCoordinator(BrokerQueue[VerificationToMake]):
     """The queue for one broker, and the link to it."""
 
     cannot = "cannot verify transactions with broker %d"
@@ -104,26 +106,26 @@ class OtherCoordinator(BrokerQueue[Wanted]):
         self._version: int | None = None
         self._of_connection = -1
 
-    def verify(self, producer: Producer, partition: Partition) -> Pending[int]:
+    def verify(self, producer: TransactionProducer, partition: Partition) -> Pending[int]:
         """Resolves to an error code."""
-        wanted = Wanted(producer, partition, Pending())
+        wanted = VerificationToMake(producer, partition, Pending())
         if len(self.waiting) >= WAITING_MAX:
             wanted.outcome.resolve(int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         else:
             self.put(wanted)
         return wanted.outcome
 
-    async def send(self, batch: list[Wanted]) -> None:
+    async def send(self, batch: list[VerificationToMake]) -> None:
         codes = await self._ask(batch)
         for wanted, code in zip(batch, codes, strict=True):
             wanted.outcome.resolve(code)
 
-    def next_batch(self) -> list[Wanted]:
+    def next_batch(self) -> list[VerificationToMake]:
         """A transactional id is in a request once: another producer of it, or the same one in
         another way, waits for the next request.
         """
-        batch: list[Wanted] = []
-        producers: dict[str, Producer] = {}
+        batch: list[VerificationToMake] = []
+        producers: dict[str, TransactionProducer] = {}
         while self.waiting and len(batch) < REQUEST_PARTITIONS_MAX:
             producer = self.waiting[0].producer
             if producers.setdefault(producer.transactional_id, producer) != producer:
@@ -131,7 +133,7 @@ class OtherCoordinator(BrokerQueue[Wanted]):
             batch.append(self.waiting.popleft())
         return batch
 
-    async def _ask(self, batch: list[Wanted]) -> list[int]:
+    async def _ask(self, batch: list[VerificationToMake]) -> list[int]:
         """The codes, in order."""
         try:
             version = await self._present_version()
@@ -163,17 +165,17 @@ class OtherCoordinator(BrokerQueue[Wanted]):
         return self._version
 
 
-def unverified(producer: Producer) -> int:
+def unverified(producer: TransactionProducer) -> int:
     """The code for a transaction whose coordinator does not verify: the partition must have been
     added before.
     """
     return int(ErrorCode.INVALID_TXN_STATE) if producer.adds else 0
 
 
-def verification_request(batch: Iterable[Wanted]) -> AddPartitionsToTxnRequest:
+def verification_request(batch: Iterable[VerificationToMake]) -> AddPartitionsToTxnRequest:
     """One transaction for each producer, with all its partitions."""
     made = AddPartitionsToTxnRequest
-    partitions: dict[Producer, dict[str, dict[int, None]]] = {}
+    partitions: dict[TransactionProducer, dict[str, dict[int, None]]] = {}
     for producer, (topic, number), _ in batch:
         partitions.setdefault(producer, {}).setdefault(topic, {})[number] = None
     return made(

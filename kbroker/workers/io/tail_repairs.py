@@ -24,13 +24,13 @@ from kbroker.ipc.pending import Pending
 from kbroker.ipc.rpc import Rpc, run
 from kbroker.peers.connecting import Connecting
 from kbroker.peers.endpoints import inter_broker_endpoint
-from kbroker.peers.link import Link, LinkFailed, Times
+from kbroker.peers.link import Link, LinkFailed, LinkTimeouts
 from kbroker.peers.versions import sent_version
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.codec import EncodeError
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
 from kbroker.replication.partition import Partition, Role
-from kbroker.replication.tail_repair import Answer, Question, TailRepair
+from kbroker.replication.tail_repair import Answer, TailQuestion, TailRepair
 from kbroker.replication.truncation import EpochEnd
 from kbroker.types import Offset
 from kbroker.workers.base import now_ms, raise_failure
@@ -55,10 +55,10 @@ ANSWER_BYTES = 4 << 20
 # exchanged would answer that it has none.
 WAIT_MS = 100
 # A broker that does not answer must not use up the time of the others.
-TIMES = Times(connect_ms=1_000, response_ms=3_000)
+TIMES = LinkTimeouts(connect_ms=1_000, response_ms=3_000)
 
 
-class Process(ReplicatingProcess, Protocol):
+class RepairingProcess(ReplicatingProcess, Protocol):
     """The io worker."""
 
     rpc: Rpc
@@ -88,7 +88,7 @@ class TailRepairs:
 
     def __init__(
         self,
-        process: Process,
+        process: RepairingProcess,
         loop: IoLoop,
         *,
         broker_id: int,
@@ -196,17 +196,17 @@ class TailRepairs:
             )  # fmt: skip
         return False
 
-    async def _ask(self, repair: Repair, broker: int, question: Question) -> Answer | str:
+    async def _ask(self, repair: Repair, broker: int, question: TailQuestion) -> Answer | str:
         """The answer, or why there is none."""
         epoch = repair.machine.leader_epoch
-        asked = Asked(repair.log.key, epoch, question, Pending())
+        asked = AwaitedAnswer(repair.log.key, epoch, question, Pending())
         return await self._broker(broker).ask(asked)
 
     def _is_current(self, repair: Repair) -> bool:
         return self._repairs.get(repair.slot) is repair
 
     @staticmethod
-    def _take(repair: Repair, broker: int, question: Question, answer: Answer | str) -> None:
+    def _take(repair: Repair, broker: int, question: TailQuestion, answer: Answer | str) -> None:
         """Raises OSError, StorageError: the log has failed."""
         machine = repair.machine
         if isinstance(answer, str):
@@ -273,27 +273,27 @@ class TailRepairs:
         self._brokers.clear()
 
 
-class Asked(NamedTuple):
+class AwaitedAnswer(NamedTuple):
     """A question that waits for its answer, or for the reason why there is none."""
 
     key: TopicPartition
     leader_epoch: int
-    question: Question
+    question: TailQuestion
     answer: Pending[Answer | str]
 
 
 class OtherReplicas:
     """The replicas on one other broker, and the link to it."""
 
-    def __init__(self, broker_id: int, process: Process, link: Link, version: int) -> None:
+    def __init__(self, broker_id: int, process: RepairingProcess, link: Link, version: int) -> None:
         self.link = link
         self._broker_id = broker_id
         self._process = process
         self._version = version
-        self._waiting: deque[Asked] = deque()
+        self._waiting: deque[AwaitedAnswer] = deque()
         self._is_working = False
 
-    def ask(self, asked: Asked) -> Pending[Answer | str]:
+    def ask(self, asked: AwaitedAnswer) -> Pending[Answer | str]:
         self._waiting.append(asked)
         if not self._is_working:
             run(self._work()).then(raise_failure)
@@ -317,9 +317,9 @@ class OtherReplicas:
             self._waiting.extend(distribute(batch, answers))
         self._is_working = False
 
-    def _next_batch(self) -> list[Asked]:
+    def _next_batch(self) -> list[AwaitedAnswer]:
         """Sorted by topic; of a partition the latest question only."""
-        batch: dict[TopicPartition, Asked] = {}
+        batch: dict[TopicPartition, AwaitedAnswer] = {}
         while self._waiting and len(batch) < ASKED_MAX:
             asked = self._waiting.popleft()
             before = batch.pop(asked.key, None)
@@ -329,7 +329,9 @@ class OtherReplicas:
         return [batch[key] for key in sorted(batch)]
 
 
-def distribute(batch: list[Asked], answers: dict[TopicPartition, Answer]) -> list[Asked]:
+def distribute(
+    batch: list[AwaitedAnswer], answers: dict[TopicPartition, Answer]
+) -> list[AwaitedAnswer]:
     """Give each its answer; returns those to be asked again.
 
     No records may mean that the response was full. They mean the log end only if it has no
@@ -348,7 +350,7 @@ def distribute(batch: list[Asked], answers: dict[TopicPartition, Answer]) -> lis
     return again
 
 
-def fetch_request(batch: list[Asked], partition_bytes: int) -> FetchRequest:
+def fetch_request(batch: list[AwaitedAnswer], partition_bytes: int) -> FetchRequest:
     """A fetch of these partitions, which are sorted by topic."""
     request = FetchRequest(
         replica_id=ANY_REPLICA,

@@ -11,7 +11,7 @@ from kbroker.ipc.pending import Pending
 from kbroker.ipc.process_table import Address
 
 if TYPE_CHECKING:
-    from kbroker.workers.io.coordinators import Process
+    from kbroker.workers.io.coordinators import CoordinatingProcess
 
 logger = logging.getLogger(__name__)
 
@@ -19,10 +19,10 @@ logger = logging.getLogger(__name__)
 class MarkerCalls:
     """Has io workers write markers; those of this process directly."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: CoordinatingProcess) -> None:
         self._process = process
 
-    def write(self, to: Address, markers: list[calls.Marker]) -> Pending[list[int]]:
+    def write(self, to: Address, markers: list[calls.SlotMarker]) -> Pending[list[int]]:
         """Resolves to their error codes."""
         if to == self._process.address:
             return self._process.write_markers(markers)

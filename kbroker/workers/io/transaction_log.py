@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kbroker._ext.log.committed_queue import CallSink
 from kbroker.errors import ErrorCode, StorageError, WireError
-from kbroker.ipc.calls import WRITE_MARKERS, Marker, WriteMarkers
+from kbroker.ipc.calls import WRITE_MARKERS, SlotMarker, WriteMarkers
 from kbroker.ipc.process_table import Address
 from kbroker.ipc.rpc import Pending
 from kbroker.metrics.catalog import TRANSACTIONS_HANGING
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.config.loader import BrokerConfig
     from kbroker.ipc.rpc import Rpc
-    from kbroker.metrics.catalog import Metric
+    from kbroker.metrics.catalog import MetricRow
     from kbroker.storage.manager.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class LateTransaction(NamedTuple):
     first_offset: Offset
 
 
-class Process(Protocol):
+class TransactionLogProcess(Protocol):
     """What a TransactionLog needs from its io worker, besides logs and loop."""
 
     rpc: Rpc
@@ -68,7 +68,7 @@ class Process(Protocol):
     def on_storage_failure(self, slot: int) -> None:
         """A write failed: the log directory goes offline."""
 
-    def count(self, metric: Metric, amount: int) -> None:
+    def count(self, metric: MetricRow, amount: int) -> None:
         """Add to a counter."""
 
     def count_own(self, slot: int, records: int, size: int) -> None:
@@ -107,7 +107,9 @@ class TransactionLog:
     ``loop.verified(token, error_code)`` says whether the partition is part of the transaction.
     """
 
-    def __init__(self, process: Process, logs: LogManager, loop: IoLoop, verify: Verify) -> None:
+    def __init__(
+        self, process: TransactionLogProcess, logs: LogManager, loop: IoLoop, verify: Verify
+    ) -> None:
         self._process = process
         self._logs = logs
         self._loop = loop
@@ -122,7 +124,7 @@ class TransactionLog:
         """Append the markers; an error code for each, in order."""
         return await self.write_markers(asked.markers)
 
-    def write_markers(self, markers: Iterable[Marker]) -> Pending[list[int]]:
+    def write_markers(self, markers: Iterable[SlotMarker]) -> Pending[list[int]]:
         """Like the operation of that name, for a coordinator of this process."""
         call = MarkerCall()
         now_ms = self._process.clock.now_ms()
@@ -154,7 +156,7 @@ class TransactionLog:
     def _on_too_few(item: tuple[MarkerCall, list[int]]) -> None:
         item[0].settle(item[1], ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
-    def _append(self, log: PartitionLog | None, marker: Marker, now_ms: int) -> int:
+    def _append(self, log: PartitionLog | None, marker: SlotMarker, now_ms: int) -> int:
         slot = marker.slot
         if log is None:
             offline = self._logs.offline_reason(slot) is not None

@@ -18,7 +18,7 @@ from kbroker.ipc.lane_calls import (
     MSG_REQUEST,
     REPEATED,
     Assembler,
-    Request,
+    LaneRequest,
     Response,
     is_express,
     request_parts,
@@ -26,7 +26,7 @@ from kbroker.ipc.lane_calls import (
     unpack,
 )
 from kbroker.ipc.rpc import Pending
-from kbroker.security.principal import Principal
+from kbroker.security.principal import KafkaPrincipal
 from kbroker.types import SlotId
 from kbroker.workers.base import now_ms
 
@@ -47,7 +47,7 @@ class CoordinatorLink:
         self._peers = [lane.peer for lane in lanes]
         self._tokens = count(1)
         # token -> io worker index, outcome, and the request to repeat when the io worker dies
-        self._calls: dict[int, tuple[int, Pending[bytes], Request | None]] = {}
+        self._calls: dict[int, tuple[int, Pending[bytes], LaneRequest | None]] = {}
         self._deadlines: list[tuple[int, int]] = []
 
     def call(
@@ -59,7 +59,7 @@ class CoordinatorLink:
         body: bytes,
         client_id: str,
         client_host: str,
-        principal: Principal,
+        principal: KafkaPrincipal,
         timeout_ms: int,
         quota: tuple[int, float] = (0, 0.0),
     ) -> Pending[bytes]:
@@ -71,7 +71,7 @@ class CoordinatorLink:
         worker = slot % len(self._lanes)
         pending: Pending[bytes] = Pending()
         token = next(self._tokens)
-        request = Request(
+        request = LaneRequest(
             token,
             slot,
             slot_incarnation,

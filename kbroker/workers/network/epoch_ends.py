@@ -43,7 +43,7 @@ class EpochEnds:
     async def _ask(self, owner: Address, asked: list[EpochQuestion]) -> None:
         """Raises nothing: a follower without a response asks again."""
         ends: list[tuple[int, int] | None] = [None] * len(asked)
-        questions = [calls.EpochQuestion(slot, epoch, held=True) for slot, _, _, epoch in asked]
+        questions = [calls.EpochEndQuestion(slot, epoch, held=True) for slot, _, _, epoch in asked]
         try:
             found = await self._rpc.call(
                 owner, calls.OFFSET_FOR_LEADER_EPOCH, calls.Questions(questions)

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from kbroker._ext.sockets.tls_transport import TlsTransport
 from kbroker.errors import InvariantError
-from kbroker.security.principal import ANONYMOUS, Principal, of_user
+from kbroker.security.principal import ANONYMOUS, KafkaPrincipal, of_user
 from kbroker.security.tls.certificate import read_certificate
 from kbroker.security.tls.contexts import reason_of
 from kbroker.security.tls.listener import ListenerTls
@@ -67,14 +67,14 @@ _ALERTS = {
 }
 
 
-class Result(NamedTuple):
+class HandshakeEnd(NamedTuple):
     """The end of a handshake. connected, principal: None if it failed, for ``reason``, which is
     empty if the client went away.
     """
 
     arrival: Arrival
     connected: TlsSocket | None
-    principal: Principal | None
+    principal: KafkaPrincipal | None
     reason: str
 
     def transport(self) -> TlsTransport:
@@ -109,7 +109,7 @@ class Handshakes:
         self._now_ms = now_ms
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._new: deque[_Waiting] = deque()
-        self._done: deque[Result] = deque()
+        self._done: deque[HandshakeEnd] = deque()
         self._hosts: dict[str, int] = {}  # of connections that are here; the loop's
         self._stopping = False
         self._failure: BaseException | None = None  # what ended the thread
@@ -144,7 +144,7 @@ class Handshakes:
         if len(self._new) == 1:  # else the thread has been told
             os.eventfd_write(self._wake, 1)
 
-    def results(self) -> list[Result]:
+    def results(self) -> list[HandshakeEnd]:
         """Handshakes that have ended since the last call. Raises InvariantError if the thread has
         ended: every connection would wait for it for ever.
         """
@@ -279,7 +279,7 @@ class Handshakes:
             self._epoll_forget(fd)
             self._waiting.pop(fd, None)
             each.socket.close()
-            self._finish(Result(each.arrival, None, None, _reason(error)))
+            self._finish(HandshakeEnd(each.arrival, None, None, _reason(error)))
             return
         each.hurry_ms = self._now_ms() + HURRY_MS
         self._begun[fd] = each
@@ -315,7 +315,7 @@ class Handshakes:
                 self._end(each, "a certificate that the broker cannot read")
                 return
         self._forget(fd)
-        self._finish(Result(each.arrival, each.socket, principal, ""))
+        self._finish(HandshakeEnd(each.arrival, each.socket, principal, ""))
 
     def _expire(self) -> None:
         now = self._now_ms()
@@ -343,7 +343,7 @@ class Handshakes:
             self._end_sending(each.socket)
         else:
             each.socket.close()
-        self._finish(Result(each.arrival, None, None, reason))
+        self._finish(HandshakeEnd(each.arrival, None, None, reason))
 
     def _end_sending(self, failed: socket.socket | TlsSocket) -> None:
         """Let the client read OpenSSL's alert. A socket that is closed while bytes of the client
@@ -385,13 +385,13 @@ class Handshakes:
             if error.errno not in (errno.EBADF, errno.ENOENT):
                 raise
 
-    def _finish(self, result: Result) -> None:
+    def _finish(self, result: HandshakeEnd) -> None:
         self._done.append(result)
         if len(self._done) == 1:  # else the loop has been told
             os.eventfd_write(self.fd, 1)
 
 
-def principal_of(certificate: bytes, mapping: PrincipalMapping) -> Principal:
+def principal_of(certificate: bytes, mapping: PrincipalMapping) -> KafkaPrincipal:
     """The principal of a client by its certificate. Raises ValueError if there is none."""
     subject = read_certificate(certificate).subject
     name = mapping.name(subject)

@@ -33,8 +33,8 @@ from kbroker.cluster.image import ClusterImage, TopicImage
 from kbroker.config.key import LONG_MAX
 from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.errors import ConfigError, ErrorCode, WireError
-from kbroker.handlers.dispatch import Dispatcher, Response, peer
-from kbroker.handlers.sasl import Login
+from kbroker.handlers.dispatch import RequestDispatcher, Response, peer
+from kbroker.handlers.sasl import ConnectionLogin
 from kbroker.handlers.support.joining import Joining
 from kbroker.handlers.support.sasl_listener import SaslListener, sasl_listener
 from kbroker.handlers.telemetry import pushed_series
@@ -73,13 +73,13 @@ from kbroker.metrics.catalog import (
     RESPONSE_BYTES,
     RESPONSE_QUEUE,
     THROTTLED,
-    Metric,
+    MetricRow,
 )
 from kbroker.metrics.slots import Totals
 from kbroker.protocol import codec
 from kbroker.replication.read_replicas import RackAwareSelector
 from kbroker.replication.throttles import LEADER_REPLICAS, throttled_partitions
-from kbroker.security.principal import ANONYMOUS, Principal
+from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 from kbroker.workers.base import Worker, now_ms, raise_failure
 from kbroker.workers.network import slow_requests
 from kbroker.workers.network.arrival import Arrival
@@ -230,7 +230,7 @@ class NetworkWorker(Worker):
         self.closed_peers: list[str] = []
         self.closing_lines = RateLimit()
         self.next_sweep_ms = 0
-        self.dispatcher = Dispatcher(self)
+        self.dispatcher = RequestDispatcher(self)
         self.rpc.serve(calls.IMAGE, self.serve_image)
         self.rpc.serve(calls.CONNECTIONS, self.serve_connections)
         self.rpc.serve(calls.QUOTA_FIGURES, lambda sender, _: self.usages.figures(now_ms()))
@@ -390,7 +390,7 @@ class NetworkWorker(Worker):
                 self.note_closing(arrival.host, f"{arrival.host}:{arrival.port}", reason)
         self.publish_count()
 
-    def admit(self, transport: Transport, arrival: Arrival, principal: Principal) -> None:
+    def admit(self, transport: Transport, arrival: Arrival, principal: KafkaPrincipal) -> None:
         """Serve a connection. principal: that of its certificate, if it has shown one; with SASL,
         it is nobody until it has logged in.
         """
@@ -404,7 +404,7 @@ class NetworkWorker(Worker):
             HANDSHAKE if uses_sasl else SERVING,
         )
         if uses_sasl:
-            connection.login = Login()
+            connection.login = ConnectionLogin()
         connection.local_address = arrival.local
 
     def serve_connections(self, sender: Address, _: calls.Nothing) -> calls.OpenConnections:
@@ -488,7 +488,7 @@ class NetworkWorker(Worker):
             self.publish_count()
             send_closed(self.handoff, self.closed_peers)
 
-    def metric_rows(self) -> list[tuple[Metric, Callable[[], int]]]:
+    def metric_rows(self) -> list[tuple[MetricRow, Callable[[], int]]]:
         loop, arena, fetch = self.loop, self.arena, self.fetch
         return [
             (REQUEST_BYTES, lambda: loop.bytes_received),

@@ -14,7 +14,7 @@ from fault.clients.leaders import administration, hand_over
 from fault.clients.proxies import Proxy
 
 from kbroker.testing import Broker, Cluster, wait_until
-from kbroker.testing.metadata import Metadata, read_metadata
+from kbroker.testing.metadata import TopicMetadataView, read_metadata
 
 BROKERS = 3
 SPARE = 3  # the id of one that takes over from another
@@ -153,7 +153,7 @@ class Stage:
             self._side = Broker(num_partitions=3, offsets_topic_num_partitions=1).start()
         return self._side.bootstrap
 
-    def metadata(self, topic: str | None = None) -> Metadata:
+    def metadata(self, topic: str | None = None) -> TopicMetadataView:
         """As a running broker has it. Raises AssertionError."""
         for number in range(BROKERS):
             if self.scene.running(number) and number not in self._stopped:

@@ -18,7 +18,7 @@ from support.clients.wire_client import WireClient
 
 from kbroker.protocol.messages.describe_quorum import DescribeQuorumRequest
 from kbroker.testing import wait_until
-from kbroker.testing.metadata import PartitionState, are_in_sync, membership, partition_states
+from kbroker.testing.metadata import PartitionView, are_in_sync, membership, partition_states
 from kbroker.uuids import new_uuid, uuid_text
 
 BROKERS = 3
@@ -77,7 +77,7 @@ class KafkaCluster:
             answer = client.call(DescribeQuorumRequest(topics=[topic]), 0)
         return int(answer.topics[0].partitions[0].leader_id)
 
-    def partitions(self, topic: str) -> dict[int, PartitionState]:
+    def partitions(self, topic: str) -> dict[int, PartitionView]:
         return partition_states(self._running()[0], topic)
 
     def wait_ready(self) -> None:

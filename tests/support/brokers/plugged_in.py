@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from kbroker.security.operations import AclOperation, Kind
 from kbroker.security.policies import ConfigRequest, PolicyViolation, TopicRequest
-from kbroker.security.principal import Principal
+from kbroker.security.principal import KafkaPrincipal
 
 
 class NamesAuthorizer:
@@ -15,12 +15,12 @@ class NamesAuthorizer:
     def __init__(self, properties: Mapping[str, str]) -> None:
         self.properties = dict(properties)
 
-    def allows_everything(self, principal: Principal, host: str) -> bool:
+    def allows_everything(self, principal: KafkaPrincipal, host: str) -> bool:
         return principal.name == "root"
 
     def authorize(
         self,
-        principal: Principal,
+        principal: KafkaPrincipal,
         host: str,
         operation: AclOperation,
         kind: Kind,
@@ -29,13 +29,13 @@ class NamesAuthorizer:
         return ["secret" not in name for name in names]
 
     def authorize_any(
-        self, principal: Principal, host: str, operation: AclOperation, kind: Kind
+        self, principal: KafkaPrincipal, host: str, operation: AclOperation, kind: Kind
     ) -> bool:
         return True
 
 
 class FailingAuthorizer(NamesAuthorizer):
-    def allows_everything(self, principal: Principal, host: str) -> bool:
+    def allows_everything(self, principal: KafkaPrincipal, host: str) -> bool:
         raise RuntimeError("broken")
 
     def authorize(self, *_: object) -> list[bool]:

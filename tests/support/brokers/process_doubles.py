@@ -114,5 +114,5 @@ if __name__ == "__main__":
     from kbroker.cli import start
     from kbroker.supervisor import launch
 
-    launch.Broker.__init__.__defaults__ = (process_doubles.ROWS,)
+    launch.BrokerRun.__init__.__defaults__ = (process_doubles.ROWS,)
     sys.exit(start.main())

@@ -19,14 +19,14 @@ from kbroker.cluster.topic_ids import TopicIds
 from kbroker.controller.configs.configs import ConfigsChanged
 from kbroker.controller.election.active_controller import ActiveController
 from kbroker.controller.replicas.background import Background
-from kbroker.controller.state.state import Broker, ClusterState, PartitionState
+from kbroker.controller.state.state import ClusterState, PartitionState, RegisteredBroker
 from kbroker.controller.store import persistence
 from kbroker.errors import ErrorCode
 from kbroker.ipc.pending import Pending, run
 from kbroker.metastore import paths
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.simulated import Faults, SimulatedEnsemble
-from kbroker.metastore.store import Operation
+from kbroker.metastore.store import StoreOperation
 
 SETTINGS: dict[str, Any] = {
     "unclean.leader.election.enable": False,
@@ -47,10 +47,10 @@ class Controlled:
     def __init__(self) -> None:
         self.ensemble = SimulatedEnsemble(1, Faults(delay_max_ms=5))
         self.session_id = self.ensemble.begin_session()
-        self.apply(*[Operation("create", path) for path in paths.PERSISTENT_PATHS])
+        self.apply(*[StoreOperation("create", path) for path in paths.PERSISTENT_PATHS])
         self.sessions: dict[int, int] = {}
         self.sent: list[tuple[int, ControlRequest]] = []
-        self.live: list[Mapping[int, Broker]] = []
+        self.live: list[Mapping[int, RegisteredBroker]] = []
         none = ControlResponse()
         self.answers: Callable[[int, ControlRequest], ControlResponse] = lambda *_: none
         self.silent: set[int] = set()
@@ -63,7 +63,7 @@ class Controlled:
 
     # -- the store --
 
-    def apply(self, *operations: Operation) -> None:
+    def apply(self, *operations: StoreOperation) -> None:
         """Write as another client."""
         self.ensemble.apply(list(operations), self.session_id)
 
@@ -73,7 +73,7 @@ class Controlled:
             document = paths.encode_broker(
                 [["P", host, 9092, "PLAINTEXT"]], None, 0, features=SUPPORTED
             )
-            created = Operation("create", paths.broker(broker_id), document, ephemeral=True)
+            created = StoreOperation("create", paths.broker(broker_id), document, ephemeral=True)
             self.ensemble.apply([created], session)
 
     def leave(self, *broker_ids: int) -> None:
@@ -85,15 +85,15 @@ class Controlled:
     ) -> None:
         """Create it as Kafka's tools do, with states as an earlier controller has left them."""
         assignment = dict(enumerate(replicas))
-        created = [Operation("create", paths.topic_config(name), paths.encode_config({}))]
+        created = [StoreOperation("create", paths.topic_config(name), paths.encode_config({}))]
         document = paths.encode_topic(None, assignment)
-        created.append(Operation("create", paths.topic(name), document))
+        created.append(StoreOperation("create", paths.topic(name), document))
         if states:
-            created.append(Operation("create", paths.topic_partitions(name)))
+            created.append(StoreOperation("create", paths.topic_partitions(name)))
         for number, state in (states or {}).items():
-            created.append(Operation("create", paths.partition(name, number)))
+            created.append(StoreOperation("create", paths.partition(name, number)))
             data = paths.encode_partition_state(state.leader, state.leader_epoch, state.isr, 0)
-            created.append(Operation("create", paths.partition_state(name, number), data))
+            created.append(StoreOperation("create", paths.partition_state(name, number), data))
         self.apply(*created)
 
     def stored(self, name: str = "t", number: int = 0) -> tuple[int, int, list[int]]:
@@ -149,7 +149,7 @@ class Controlled:
             return self.unanswered[-1][2]
         return resolved(self.answers(broker_id, request))
 
-    def set_live(self, brokers: Mapping[int, Broker]) -> None:
+    def set_live(self, brokers: Mapping[int, RegisteredBroker]) -> None:
         self.live.append(dict(brokers))
         waiting, self.unanswered = self.unanswered, []
         for broker_id, request, answer in waiting:

@@ -11,7 +11,7 @@ from kbroker.coordinator.group.machine import GroupMachine
 from kbroker.errors import ErrorCode, WireError
 from kbroker.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from kbroker.security.principal import ANONYMOUS, Principal
+from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 
 VERSION = 1
 
@@ -54,7 +54,7 @@ class FakeConsumer:
         topics: list[str] | None = None,
         *,
         group: str = "g",
-        principal: Principal = ANONYMOUS,
+        principal: KafkaPrincipal = ANONYMOUS,
         **options: Any,
     ) -> None:
         self.host = host

@@ -15,7 +15,7 @@ from support.network.network_process import IO_WORKERS, FakeRpc, topic_document
 from kbroker.clock import ManualClock
 from kbroker.cluster.image import ClusterImage
 from kbroker.config.loader import BrokerConfig
-from kbroker.coordinator.machine import NO_PRODUCER, Call, Operation
+from kbroker.coordinator.machine import NO_PRODUCER, Call, CoordinatorOperation
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC
 from kbroker.coordinator.responses import in_version
 from kbroker.coordinator.shard import REFUSED_TIMER_MS, Refused
@@ -23,13 +23,13 @@ from kbroker.coordinator.timers import Timers
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.ipc.rpc import Pending, run
-from kbroker.metrics.catalog import Metric
+from kbroker.metrics.catalog import MetricRow
 from kbroker.protocol import codec
 from kbroker.protocol.api import response_class
 from kbroker.protocol.message import Message
 from kbroker.security.access import Access, AccessTable
 from kbroker.security.authorizer import AllowAll
-from kbroker.security.principal import ANONYMOUS, Principal
+from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 
 WALL_MS = 1_700_000_000_000
 
@@ -122,10 +122,10 @@ class CoordinatorHost:
     def io_worker(self, slot: int) -> Address:
         return Address(ProcessKind.IO_WORKER, slot % IO_WORKERS)
 
-    def access(self, principal: Principal, host: str) -> Access:
+    def access(self, principal: KafkaPrincipal, host: str) -> Access:
         return self.accesses.of(principal, host)
 
-    def count(self, metric: Metric, amount: int = 1) -> None:
+    def count(self, metric: MetricRow, amount: int = 1) -> None:
         self.counted[metric.name] += amount
 
     def has_transaction(self, producer_id: int, epoch: int) -> bool:
@@ -152,7 +152,7 @@ class CoordinatorHost:
         *,
         client_id: str = "client",
         client_host: str = "/127.0.0.1",
-        principal: Principal = ANONYMOUS,
+        principal: KafkaPrincipal = ANONYMOUS,
     ) -> Pending:
         """Serve a request, encoded and decoded in this version; so is the response."""
         key = request.API_KEY
@@ -280,7 +280,7 @@ class CoordinatorHost:
             self._is_running = False
 
     def _run(self, function: Callable[..., Any], args: tuple[Any, ...], outcome: Pending) -> None:
-        op = Operation(Refused() if self.is_refusing else None)
+        op = CoordinatorOperation(Refused() if self.is_refusing else None)
         try:
             result = function(op, *args)
         except WireError as error:
@@ -313,7 +313,9 @@ class CoordinatorHost:
         else:
             finish()
 
-    def _fail(self, op: Operation, result: Any, outcome: Pending, error: WireError) -> None:
+    def _fail(
+        self, op: CoordinatorOperation, result: Any, outcome: Pending, error: WireError
+    ) -> None:
         """The records of an operation could not be written."""
         for pending, _ in op.responses:
             pending.resolve(error=error)
@@ -330,13 +332,13 @@ class CoordinatorHost:
                 pending.resolve(error=error)
         self.machine.close(error)
 
-    def _write(self, op: Operation) -> None:
+    def _write(self, op: CoordinatorOperation) -> None:
         self.written.append(list(op.records))
         for key, value in op.records:
             coded = self.machine.records.encode(key, value)
             entry = Entry(*op.producer, *coded)
             self.log.append(entry)
-            if type(key) is bytes:  # Operation.append_encoded
+            if type(key) is bytes:  # CoordinatorOperation.append_encoded
                 self.machine.replay(len(self.log) - 1, entry.producer_id, key, value)
             else:
                 self._replay(len(self.log) - 1, entry)

@@ -17,7 +17,7 @@ from kbroker.cluster.image import ClusterImage
 from kbroker.config.loader import BrokerConfig
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.coordinator.shard import Shard
-from kbroker.ipc.lane_calls import MSG_REQUEST, Assembler, Request, pack, request_parts, unpack
+from kbroker.ipc.lane_calls import MSG_REQUEST, Assembler, LaneRequest, pack, request_parts, unpack
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol import codec
@@ -152,7 +152,7 @@ class Bench:
         self, api_key: int, version: int, body: bytes, slot: int = 0, incarnation: int = 1
     ) -> int:
         self.tokens += 1
-        sent = Request(
+        sent = LaneRequest(
             *(self.tokens, slot, incarnation, api_key, version, "c", "::1", self.principal, body),
             quota=self.quota,
         )

@@ -13,7 +13,7 @@ from support.coordinators.coordinator_host import CoordinatorHost, Entry, value_
 
 from kbroker.coordinator.group.group import CLASSIC, Group
 from kbroker.coordinator.group.machine import GroupMachine
-from kbroker.coordinator.machine import NO_PRODUCER, Operation
+from kbroker.coordinator.machine import NO_PRODUCER, CoordinatorOperation
 from kbroker.coordinator.offsets.offsets import Offsets
 from kbroker.coordinator.records.offsets_topic import GroupMetadataKey
 from kbroker.errors import ErrorCode, WireError
@@ -72,7 +72,7 @@ class FakeGroup(Group):
     def check_deletion(self) -> None:
         self._check()
 
-    def delete(self, op: Operation) -> None:
+    def delete(self, op: CoordinatorOperation) -> None:
         op.append(GroupMetadataKey(group=self.group_id), None)
 
     def _check(self) -> None:

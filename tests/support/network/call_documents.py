@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, get_args, get_origin, get_type_hints
 
-from kbroker.ipc.calls import Operation
+from kbroker.ipc.calls import CallOperation
 from kbroker.ipc.documents import Document
 
 
@@ -42,6 +42,6 @@ def completed(cls: Any, document: Any) -> Any:
     return said | {name: completed(hints.get(name), each) for name, each in document.items()}
 
 
-def request(operation: Operation[Any, Any], **said: Any) -> Any:
+def request(operation: CallOperation[Any, Any], **said: Any) -> Any:
     """The request of a call with these values."""
     return operation.read_request(completed(operation.request, said))

@@ -27,7 +27,7 @@ from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.protocol.messages.produce import ProduceRequest, ProduceResponse
 from kbroker.security.access import AccessTable
 from kbroker.security.authorizer import AllowAll
-from kbroker.security.principal import ANONYMOUS, Principal
+from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 
 ENVELOPE = struct.Struct("=BBHIII")
 DESCRIPTOR = struct.Struct("=QIiIiQIhhII16x")  # without OF_QUOTA
@@ -85,7 +85,7 @@ class Harness:
         self.cells[0] = 5  # the io worker's incarnation
         self.loop.add_lane(Lane(self.ours.fileno(), (NETWORK, 0, 3), 0, self.cells, 0))
 
-    def connect(self, phase: int = SERVING, principal: Principal = ANONYMOUS) -> socket.socket:
+    def connect(self, phase: int = SERVING, principal: KafkaPrincipal = ANONYMOUS) -> socket.socket:
         """The client's end of a new connection."""
         ours, client = socket.socketpair()
         ours.setblocking(False)

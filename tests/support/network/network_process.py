@@ -27,10 +27,10 @@ from kbroker.cluster.image import ClusterImage
 from kbroker.cluster.settings import effective_config
 from kbroker.config.loader import BrokerConfig, Listener
 from kbroker.errors import ErrorCode, WireError
-from kbroker.handlers.dispatch import Dispatcher
+from kbroker.handlers.dispatch import RequestDispatcher
 from kbroker.handlers.support.joining import Joining
 from kbroker.ipc import documents, log_dir_table, process_table
-from kbroker.ipc.calls import Failure, Operation, Results
+from kbroker.ipc.calls import CallOperation, Failure, Results
 from kbroker.ipc.process_table import Address, ProcessKind, ProcessTable
 from kbroker.ipc.rpc import Pending
 from kbroker.ipc.slices import Slices, Turn
@@ -44,7 +44,7 @@ from kbroker.protocol.message import Message
 from kbroker.security.access import AccessTable
 from kbroker.security.acl_index import AclIndex
 from kbroker.security.authorizer import AllowAll, Authorizer
-from kbroker.security.principal import ANONYMOUS, Principal
+from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 
 SLOTS = 16
 IO_WORKERS = 2
@@ -102,7 +102,7 @@ class FakeRpc:
     def call(
         self,
         to: Address,
-        operation: Operation[Any, Any],
+        operation: CallOperation[Any, Any],
         request: Any,
         timeout_ms: int | None = None,
     ) -> Pending[Any]:
@@ -159,7 +159,7 @@ class FakeLink:
         body: bytes,
         client_id: str,
         client_host: str,
-        principal: Principal,
+        principal: KafkaPrincipal,
         timeout_ms: int,
         quota: tuple[int, float],
     ) -> Pending:
@@ -192,7 +192,7 @@ class PromptSlices(Slices):
 
 
 class NetworkProcess:
-    """A network process for a ``Dispatcher``."""
+    """A network process for a ``RequestDispatcher``."""
 
     beside = SimpleNamespace(run=done_at_once)
 
@@ -258,7 +258,7 @@ class NetworkProcess:
         self.telemetry: Any = None
         self.log_levels = LogLevels("/nonexistent")
         self.times = request_times.RequestTimes(bytearray(request_times.region_size(1)), 0)
-        self.dispatcher = Dispatcher(self)  # type: ignore[arg-type]
+        self.dispatcher = RequestDispatcher(self)  # type: ignore[arg-type]
 
     def _context(self) -> Any:
         """Of a process of the broker."""

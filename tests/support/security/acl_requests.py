@@ -11,7 +11,13 @@ from support.clients.wire_client import WireClient
 from kbroker.protocol.messages.create_acls import CreateAclsRequest
 from kbroker.protocol.messages.delete_acls import DeleteAclsRequest
 from kbroker.protocol.messages.describe_acls import DescribeAclsRequest
-from kbroker.security.acls import Acl, Entry, PatternType, Permission, Resource
+from kbroker.security.acls import (
+    AccessControlEntry,
+    AclBinding,
+    PatternType,
+    Permission,
+    ResourcePattern,
+)
 from kbroker.security.operations import CLUSTER_NAME, AclOperation, Kind
 
 ANYBODY = "User:ANONYMOUS"
@@ -26,11 +32,14 @@ def acl(
     pattern: PatternType = PatternType.LITERAL,
     permission: Permission = Permission.ALLOW,
     principal: str = ANYBODY,
-) -> Acl:
-    return Acl(Resource(kind, pattern, name), Entry(principal, host, operation, permission))
+) -> AclBinding:
+    return AclBinding(
+        ResourcePattern(kind, pattern, name),
+        AccessControlEntry(principal, host, operation, permission),
+    )
 
 
-def admin_acls() -> list[Acl]:
+def admin_acls() -> list[AclBinding]:
     """The client at ADMIN may do everything; nobody else anything."""
     return [
         acl(ADMIN, AclOperation.ALL, kind, CLUSTER_NAME if kind is Kind.CLUSTER else "*")
@@ -38,7 +47,7 @@ def admin_acls() -> list[Acl]:
     ]
 
 
-def creation(one: Acl) -> Any:
+def creation(one: AclBinding) -> Any:
     return CreateAclsRequest.AclCreation(
         resource_type=one.resource.kind,
         resource_name=one.resource.name,
@@ -50,14 +59,14 @@ def creation(one: Acl) -> Any:
     )
 
 
-def create(client: WireClient, *acls: Acl) -> None:
+def create(client: WireClient, *acls: AclBinding) -> None:
     """Create ACLs. Raises AssertionError."""
     response = client.call(CreateAclsRequest(creations=list(map(creation, acls))), 2)
     found = [(row.error_code, row.error_message) for row in response.results]
     assert not any(code for code, _ in found), found
 
 
-def delete(client: WireClient, *acls: Acl) -> None:
+def delete(client: WireClient, *acls: AclBinding) -> None:
     """Delete exactly these."""
     filters = [
         DeleteAclsRequest.DeleteAclsFilter(
@@ -75,7 +84,7 @@ def delete(client: WireClient, *acls: Acl) -> None:
     assert [len(row.matching_acls) for row in response.filter_results] == [1] * len(acls)
 
 
-def describe(client: WireClient) -> set[Acl]:
+def describe(client: WireClient) -> set[AclBinding]:
     """All ACLs."""
     request = DescribeAclsRequest(
         resource_type_filter=1, resource_name_filter=None, pattern_type_filter=PatternType.ANY,
@@ -84,9 +93,9 @@ def describe(client: WireClient) -> set[Acl]:
     response = client.call(request, 2)
     assert response.error_code == 0, response
     return {
-        Acl(
-            Resource(row.resource_type, row.pattern_type, row.resource_name),
-            Entry(one.principal, one.host, one.operation, one.permission_type),
+        AclBinding(
+            ResourcePattern(row.resource_type, row.pattern_type, row.resource_name),
+            AccessControlEntry(one.principal, one.host, one.operation, one.permission_type),
         )
         for row in response.resources
         for one in row.acls

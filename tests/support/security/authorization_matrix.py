@@ -29,7 +29,7 @@ from kbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.protocol.messages.init_producer_id import InitProducerIdRequest
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.messages.offset_commit import OffsetCommitRequest
-from kbroker.security.acls import Acl, PatternType, Permission
+from kbroker.security.acls import AclBinding, PatternType, Permission
 from kbroker.security.operations import CLUSTER_NAME, AclOperation, Kind
 from kbroker.testing import wait_until
 
@@ -60,7 +60,7 @@ PRINCIPALS = (ADMIN, *SPECIAL, *ALLOWED, *DENIED)
 USERS = dict.fromkeys(PRINCIPALS, PASSWORD)
 
 
-def acls() -> Iterator[Acl]:
+def acls() -> Iterator[AclBinding]:
     """``may_…``: one operation, on names with the prefix. ``denied_…``: everything but one."""
     read = acl("*", AclOperation.READ, Kind.TOPIC, OPEN, principal="User:*")
     yield read
@@ -82,7 +82,7 @@ def acls() -> Iterator[Acl]:
     yield acl("*", write, Kind.TOPIC, PREFIX, PREFIXED, DENY, "User:dominated")
 
 
-def everything(name: str, host: str = "*") -> Iterator[Acl]:
+def everything(name: str, host: str = "*") -> Iterator[AclBinding]:
     for kind in Kind:
         resource = FIXED.get(kind, "*")
         yield acl(host, AclOperation.ALL, kind, resource, LITERAL, ALLOW, f"User:{name}")

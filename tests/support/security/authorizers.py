@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kbroker.security.operations import AclOperation, Kind
-from kbroker.security.principal import Principal
+from kbroker.security.principal import KafkaPrincipal
 
 Rule = Callable[[AclOperation, Kind, str], bool]
 
@@ -16,17 +16,17 @@ class Rules:
     asked: every question, in order.
     """
 
-    def __init__(self, rule: Rule, super_users: Sequence[Principal] = ()) -> None:
+    def __init__(self, rule: Rule, super_users: Sequence[KafkaPrincipal] = ()) -> None:
         self._rule = rule
         self._super_users = super_users
-        self.asked: list[tuple[Principal, str, AclOperation, Kind, str]] = []
+        self.asked: list[tuple[KafkaPrincipal, str, AclOperation, Kind, str]] = []
 
-    def allows_everything(self, principal: Principal, host: str) -> bool:
+    def allows_everything(self, principal: KafkaPrincipal, host: str) -> bool:
         return principal in self._super_users
 
     def authorize(
         self,
-        principal: Principal,
+        principal: KafkaPrincipal,
         host: str,
         operation: AclOperation,
         kind: Kind,
@@ -36,7 +36,7 @@ class Rules:
         return [self._rule(operation, kind, name) for name in names]
 
     def authorize_any(
-        self, principal: Principal, host: str, operation: AclOperation, kind: Kind
+        self, principal: KafkaPrincipal, host: str, operation: AclOperation, kind: Kind
     ) -> bool:
         return self._rule(operation, kind, "any")
 

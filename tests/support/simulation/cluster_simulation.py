@@ -28,7 +28,7 @@ from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.metastore import paths
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.simulated import Faults
-from kbroker.metastore.store import Operation
+from kbroker.metastore.store import StoreOperation
 from kbroker.workers.controller.stored_isr import StoredIsr
 
 CLIENT = Address(ProcessKind.NETWORK, 0)
@@ -129,20 +129,20 @@ def meddle(cluster: SimulatedCluster, name: str) -> None:
             kind = "create" if cluster.tree.exists(path) is None else "set"
             notice = paths.encode_config_change(path)
             operations = [
-                Operation(kind, path, config),
-                Operation("create", paths.CONFIG_CHANGE, notice, sequential=True),
+                StoreOperation(kind, path, config),
+                StoreOperation("create", paths.CONFIG_CHANGE, notice, sequential=True),
             ]
         case "mark" if cluster.tree.exists(paths.delete_topic(name)) is None:
             if waits_for_nobody(cluster, name):
                 return
-            operations = [Operation("create", paths.delete_topic(name))]
+            operations = [StoreOperation("create", paths.delete_topic(name))]
         case "state" if cluster.tree.exists(paths.partition_state(name, 0)) is not None:
             # An older leader changes the ISR, not the leader.
             node = cluster.tree.get(paths.partition_state(name, 0))
-            operations = [Operation("set", node.path, node.data, node.stat.version)]
+            operations = [StoreOperation("set", node.path, node.data, node.stat.version)]
         case "topic" if cluster.tree.exists(paths.topic(name)) is None:
             document = paths.encode_topic(None, {0: [2, 0], 1: [1, 2, 0]})
-            operations = [Operation("create", paths.topic(name), document)]
+            operations = [StoreOperation("create", paths.topic(name), document)]
     if operations:
         cluster.apply(operations, session_id=1)
 
@@ -179,7 +179,7 @@ async def move(cluster: SimulatedCluster, broker: Broker, name: str) -> None:
         if cluster.tree.exists(paths.REASSIGN_PARTITIONS) is None:
             nobody = [0, 9] if name == NAMES[0] else [0, 2]
             data = paths.encode_reassignment({key: b or nobody for key, b in wanted.items()})
-            cluster.apply([Operation("create", paths.REASSIGN_PARTITIONS, data)], session_id=1)
+            cluster.apply([StoreOperation("create", paths.REASSIGN_PARTITIONS, data)], session_id=1)
         return
     await broker.background.reassigning.alter(wanted)
 

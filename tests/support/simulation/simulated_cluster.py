@@ -32,10 +32,10 @@ from kbroker.controller.configs.stored_configs import ConfiguredHosting, StoredC
 from kbroker.controller.election.active_controller import ActiveController
 from kbroker.controller.election.failover import Failover, FailoverCounts
 from kbroker.controller.election.membership import Elected, Registration
-from kbroker.controller.election.session import Session
+from kbroker.controller.election.session import BrokerSession
 from kbroker.controller.replicas.background import Background
-from kbroker.controller.state.state import Broker as Registered
 from kbroker.controller.state.state import ClusterState
+from kbroker.controller.state.state import RegisteredBroker as Registered
 from kbroker.controller.store import persistence
 from kbroker.controller.store.creations import Creations, OwnHosting
 from kbroker.controller.topics.topic_admin import TopicAdmin
@@ -50,7 +50,7 @@ from kbroker.ipc.pending import Pending, run
 from kbroker.metastore import paths
 from kbroker.metastore.settled import Fenced, SettledStore
 from kbroker.metastore.simulated import Faults, SimulatedEnsemble
-from kbroker.metastore.store import Operation, StoreError
+from kbroker.metastore.store import StoreError, StoreOperation
 from kbroker.peers.evidence import Attempt
 from kbroker.types import BrokerId
 from kbroker.workers.controller.forgotten import ForgottenReplicas
@@ -173,7 +173,7 @@ class Broker:
         endpoints = [["PLAINTEXT", f"host-{number}", 9092, "PLAINTEXT"]]
         resumes = self.hosting.broker_epoch
         me = Registration(BrokerId(number), endpoints, None, "c", resumes=resumes, failover=True)
-        self.session = Session(self.store, me, self)
+        self.session = BrokerSession(self.store, me, self)
         self.peers = SimulatedPeers(self)
         self.failover = Failover(number, settled, self.peers, self, lambda: True)
         self.failover.counts = cluster.early
@@ -521,9 +521,9 @@ class SimulatedCluster(SimulatedEnsemble):
         self.sent_leaders: dict[tuple[str, int, int, int], int] = {}
         session_id = self.begin_session()
         for path in paths.PERSISTENT_PATHS:
-            self.apply([Operation("create", path)], session_id)
+            self.apply([StoreOperation("create", path)], session_id)
         identity = paths.encode_cluster_id("c")
-        self.apply([Operation("create", paths.CLUSTER_ID, identity)], session_id)
+        self.apply([StoreOperation("create", paths.CLUSTER_ID, identity)], session_id)
         self.walls = Walls(self)
         self.early = FailoverCounts()  # of all brokers
         self.dead_sessions: set[int] = set()  # of brokers' controller processes

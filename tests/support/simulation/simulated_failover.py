@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kbroker.ipc.pending import Pending
 from kbroker.peers.evidence import Attempt, Hearing, PeerEvidence
 from kbroker.peers.link import LinkFailed
-from kbroker.peers.watch import Owner, Watched
+from kbroker.peers.watch import WatchedBroker, WatchOwner
 
 if TYPE_CHECKING:
     from support.simulation.simulated_cluster import Broker, SimulatedCluster
@@ -28,7 +28,9 @@ WALL_MAX_MS, AWAY_MAX_MS = 8_000, 9_000
 class SimulatedWatch:
     """What a broker knows of another one. Stands for ``peers.watch.PeerWatch``."""
 
-    def __init__(self, broker: Broker, number: int, watched: Watched, owner: Owner) -> None:
+    def __init__(
+        self, broker: Broker, number: int, watched: WatchedBroker, owner: WatchOwner
+    ) -> None:
         self.watched = watched
         self.evidence = PeerEvidence()
         self.number = number
@@ -84,7 +86,7 @@ class SimulatedPeers:
         self._broker = broker
         self.watches: dict[int, SimulatedWatch] = {}
 
-    def watch(self, wanted: Mapping[int, Watched], owner: Owner) -> None:
+    def watch(self, wanted: Mapping[int, WatchedBroker], owner: WatchOwner) -> None:
         for number, watch in list(self.watches.items()):
             if wanted.get(number) != watch.watched:
                 watch.end()

@@ -16,7 +16,7 @@ from kbroker.metastore import paths
 from kbroker.record.batch import iterate_batches
 from kbroker.replication.fetched_run import Appended, Fault
 from kbroker.replication.partition import Role
-from kbroker.replication.tail_repair import Answer, Question, TailRepair
+from kbroker.replication.tail_repair import Answer, TailQuestion, TailRepair
 from kbroker.replication.truncation import EpochEnd
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class RepairedDisk:
         return Appended(Fault.NONE, len(records), 0, -1, 0, 0, 0)
 
 
-def answer(log: DiskLog, question: Question) -> Answer:
+def answer(log: DiskLog, question: TailQuestion) -> Answer:
     """A replica answers up to its log end."""
     end = log.log_end_offset
     if question.last_epoch >= 0:
@@ -72,7 +72,7 @@ def answer(log: DiskLog, question: Question) -> Answer:
     return Answer(0, records=memoryview(b"".join(data)))
 
 
-def serve_any(io: IoWorker, id_: Any, leader_epoch: int, question: Question) -> Answer:
+def serve_any(io: IoWorker, id_: Any, leader_epoch: int, question: TailQuestion) -> Answer:
     """A fetch with replica id -3."""
     found = next((one for one in io.replicas.values() if one.id == id_), None)
     if found is None:

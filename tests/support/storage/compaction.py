@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from kbroker.record.batch import RecordBatch, iterate_batches
-from kbroker.storage.cleaning.cleaner import CleaningStats, Limits, LogCleaning, read_aborted
+from kbroker.storage.cleaning.cleaner import (
+    CleaningLimits,
+    CleaningStats,
+    LogCleaning,
+    read_aborted,
+)
 from kbroker.storage.cleaning.cleaner_policy import CleanableSegment, group_segments
 from kbroker.storage.cleaning.segment_swap import SegmentSwap
 from kbroker.storage.log.partition_log import PartitionLog
@@ -25,8 +30,8 @@ CONFIG = {
 STEPS_MAX = 40
 
 
-def limits(**changes: Any) -> Limits:
-    defaults = Limits(
+def limits(**changes: Any) -> CleaningLimits:
+    defaults = CleaningLimits(
         map_bytes=1 << 20,
         map_load_factor=0.9,
         read_bytes=4096,

@@ -16,7 +16,7 @@ from kbroker import __version__
 from kbroker._ext.shared import client_figures, log_figures, partition_table, slot_names
 from kbroker._ext.shared.partition_table import FOLLOWER, LEADER, ONLINE, PartitionTable
 from kbroker._ext.shared.slot_names import SlotNames
-from kbroker.cli.arguments import Failed
+from kbroker.cli.arguments import CommandFailed
 from kbroker.cli.local.attached import AttachedBroker
 from kbroker.cli.local.board import board, look
 from kbroker.cli.local.runs import left_behind, running
@@ -180,7 +180,7 @@ def test_region_that_shrinks_under_a_reader_is_an_error_and_no_signal(
 
     os.truncate(fake.path(region), 16)
 
-    with pytest.raises(Failed, match="is damaged"):
+    with pytest.raises(CommandFailed, match="is damaged"):
         look(seen)
 
 
@@ -192,7 +192,7 @@ def test_pipe_in_the_place_of_a_region_does_not_hang(fake: Fake) -> None:
 
 def test_other_layout_is_refused_with_a_reason(fake: Fake) -> None:
     head(fake, 1, layouts.LAYOUT + 1)
-    with pytest.raises(Failed, match="of another build"):
+    with pytest.raises(CommandFailed, match="of another build"):
         fake.attached()
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 import pytest
 
 from kbroker.cli import command, operation_verbs
-from kbroker.cli.operation_verbs import View, actions_of
+from kbroker.cli.operation_verbs import VerbView, actions_of
 from kbroker.console.openapi import document
 from kbroker.console.operation import (
     BYTES,
@@ -22,7 +22,7 @@ from kbroker.console.operation import (
     SETTINGS,
     TEXT,
     TEXTS,
-    Asked,
+    CheckedRequest,
     Operation,
     Parameter,
     paging,
@@ -58,7 +58,7 @@ def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operation_verbs, "connected", connected)
 
 
-def run(row: Operation, *words: str, view: View | None = None) -> None:
+def run(row: Operation, *words: str, view: VerbView | None = None) -> None:
     views = {} if view is None else {"do": view}
     actions_of([row], views)["do"].run_with("kbroker it do", words)
 
@@ -170,13 +170,13 @@ def test_what_cannot_be_undone_wants_force_without_a_terminal(
 
 
 def test_problems_have_the_exit_codes_of_the_command() -> None:
-    def wrong(asked: Asked) -> None:
+    def wrong(asked: CheckedRequest) -> None:
         raise BadRequest("it is wrong")
 
-    def absent(asked: Asked) -> None:
+    def absent(asked: CheckedRequest) -> None:
         raise NotThere("it is not there")
 
-    for serve, kind in ((wrong, command.Usage), (absent, command.Failed)):
+    for serve, kind in ((wrong, command.Usage), (absent, command.CommandFailed)):
         with pytest.raises(kind, match="it is"):
             run(Operation("GET", "/it", "Do it", serve, Done, verb="it do"))
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kbroker.cli.local.tables import size_text
-from kbroker.cli.local.view import View, screen
+from kbroker.cli.local.view import BoardView, screen
 
 LONG = "t" * 249
 MIB = 1 << 20
@@ -45,15 +45,15 @@ def board(**sections: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def pressed(keys: str, view: View | None = None) -> View:
-    view = view or View()
+def pressed(keys: str, view: BoardView | None = None) -> BoardView:
+    view = view or BoardView()
     for key in keys:
         view = view.pressed(key)
     return view
 
 
 def test_all_sections_and_a_long_name_fit_into_80_columns_and_24_lines() -> None:
-    lines = screen(board(), View(), 80, 24)
+    lines = screen(board(), BoardView(), 80, 24)
 
     assert len(lines) == 24
     assert max(map(len, lines)) <= 80
@@ -67,7 +67,7 @@ def test_all_sections_and_a_long_name_fit_into_80_columns_and_24_lines() -> None
 
 @pytest.mark.parametrize(("columns", "lines"), [(20, 3), (1, 1), (40, 10), (300, 100), (80, 5)])
 def test_screen_of_any_size_is_not_exceeded(columns: int, lines: int) -> None:
-    for view in (View(), pressed("t"), pressed("g/x")):
+    for view in (BoardView(), pressed("t"), pressed("g/x")):
         found = screen(board(), view, columns, lines)
 
         assert len(found) <= lines
@@ -80,7 +80,7 @@ def test_key_shows_one_section_alone_and_another_all_again() -> None:
     assert any(line.startswith("TOPIC") for line in lines)
     assert not any(line.startswith("PROCESS") for line in lines)
     assert sum(line.startswith("orders-") for line in lines) > 15
-    assert pressed("ta") == View()
+    assert pressed("ta") == BoardView()
 
 
 def test_column_sorts_figures_from_the_largest_and_names_from_a() -> None:
@@ -105,11 +105,11 @@ def test_figures_that_are_unknown_come_last() -> None:
 
 
 def test_broker_among_several_has_its_number() -> None:
-    one = View(others=2, number=3)
+    one = BoardView(others=2, number=3)
 
     assert screen(board(), one, 80, 24)[0].startswith("[3/3] broker 1, localhost:9092, pid 17")
     assert "b: broker" in screen(board(), one, 80, 24)[-1]
-    assert "b: broker" not in screen(board(), View(), 80, 24)[-1]
+    assert "b: broker" not in screen(board(), BoardView(), 80, 24)[-1]
     assert pressed("a", one) == one
 
 
@@ -129,15 +129,15 @@ def test_filter_is_typed_kept_and_dropped() -> None:
 def test_findings_are_above_everything() -> None:
     finding = {"severity": "critical", "subject": "io-0", "what": "stuck: no sign of life for 6 s"}
 
-    lines = screen(board(findings=[finding] * 5), View(), 80, 24)
+    lines = screen(board(findings=[finding] * 5), BoardView(), 80, 24)
 
     assert lines[1] == "CRITICAL io-0: stuck: no sign of life for 6 s"
     assert "3 more findings" in lines[3]
-    assert screen(board(), View(), 80, 24)[1] == "all is well"
+    assert screen(board(), BoardView(), 80, 24)[1] == "all is well"
 
 
 def test_groups_of_an_exporter_that_does_not_answer_are_absent() -> None:
-    lines = screen(board(groups=None), View(), 80, 24)
+    lines = screen(board(groups=None), BoardView(), 80, 24)
 
     assert "GROUP: the exporter does not answer" in lines
 

@@ -13,7 +13,7 @@ from kbroker.config.describe import (
     describe_topic,
 )
 from kbroker.config.key import INT, LIST, LONG
-from kbroker.config.loader import BrokerConfig, Source
+from kbroker.config.loader import BrokerConfig, ConfigSource
 from kbroker.config.topic_config import TopicConfig
 from kbroker.config.topic_keys import TOPIC_KEYS
 
@@ -44,35 +44,35 @@ def test_topic_description_holds_every_setting():
 def test_topic_own_value_comes_first():
     entry = topic_entry("retention.ms", STATIC, retention_ms="5")
 
-    assert (entry.value, entry.source, entry.type) == ("5", Source.DYNAMIC_TOPIC, LONG)
+    assert (entry.value, entry.source, entry.type) == ("5", ConfigSource.DYNAMIC_TOPIC, LONG)
     assert not entry.is_default
-    assert entry.synonyms == [Synonym("retention.ms", "5", Source.DYNAMIC_TOPIC)]
+    assert entry.synonyms == [Synonym("retention.ms", "5", ConfigSource.DYNAMIC_TOPIC)]
 
 
 def test_topic_value_that_the_file_gives_in_another_unit_is_a_default():
     """As in Kafka: the sample file sets log.retention.hours."""
     entry = topic_entry("retention.ms", STATIC)
 
-    assert (entry.value, entry.source, entry.synonyms) == ("3600000", Source.DEFAULT, [])
+    assert (entry.value, entry.source, entry.synonyms) == ("3600000", ConfigSource.DEFAULT, [])
     assert entry.is_default  # for version 0: not one of the topic's own
 
 
 def test_topic_value_from_the_file_is_static_and_names_every_unit():
     entry = topic_entry("retention.ms", BrokerConfig({"log.retention.ms": "7", **STATIC_TEXTS}))
 
-    assert (entry.value, entry.source) == ("7", Source.STATIC_BROKER)
+    assert (entry.value, entry.source) == ("7", ConfigSource.STATIC_BROKER)
     assert entry.synonyms == [
-        Synonym("log.retention.ms", "7", Source.STATIC_BROKER),
-        Synonym("log.retention.hours", "1", Source.STATIC_BROKER),
-        Synonym("log.retention.hours", "168", Source.DEFAULT),
+        Synonym("log.retention.ms", "7", ConfigSource.STATIC_BROKER),
+        Synonym("log.retention.hours", "1", ConfigSource.STATIC_BROKER),
+        Synonym("log.retention.hours", "168", ConfigSource.DEFAULT),
     ]
 
 
 def test_topic_value_of_nobody_is_default():
     entry = topic_entry("cleanup.policy", STATIC)
 
-    assert (entry.value, entry.source, entry.type) == ("delete", Source.DEFAULT, LIST)
-    assert entry.synonyms == [Synonym("log.cleanup.policy", "delete", Source.DEFAULT)]
+    assert (entry.value, entry.source, entry.type) == ("delete", ConfigSource.DEFAULT, LIST)
+    assert entry.synonyms == [Synonym("log.cleanup.policy", "delete", ConfigSource.DEFAULT)]
     assert topic_entry("leader.replication.throttled.replicas", STATIC).value == ""
 
 
@@ -81,11 +81,11 @@ def test_topic_value_from_dynamic_layers():
 
     entry = topic_entry("segment.bytes", broker)
 
-    assert (entry.value, entry.source) == ("200", Source.DYNAMIC_BROKER)
+    assert (entry.value, entry.source) == ("200", ConfigSource.DYNAMIC_BROKER)
     assert [(s.value, s.source) for s in entry.synonyms] == [
-        ("200", Source.DYNAMIC_BROKER),
-        ("100", Source.DYNAMIC_DEFAULT_BROKER),
-        ("1073741824", Source.DEFAULT),
+        ("200", ConfigSource.DYNAMIC_BROKER),
+        ("100", ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        ("1073741824", ConfigSource.DEFAULT),
     ]
 
 
@@ -107,7 +107,7 @@ def test_broker_setting_is_read_only_unless_it_may_change():
     assert broker_entry("log.dirs", STATIC).read_only
     entry = broker_entry("message.max.bytes", STATIC)
     assert not entry.read_only
-    assert (entry.type, entry.source, entry.is_default) == (INT, Source.DEFAULT, True)
+    assert (entry.type, entry.source, entry.is_default) == (INT, ConfigSource.DEFAULT, True)
 
 
 def test_secret_is_never_shown():
@@ -115,7 +115,7 @@ def test_secret_is_never_shown():
 
     assert entry.sensitive
     assert entry.value is None
-    assert entry.source == Source.STATIC_BROKER
+    assert entry.source == ConfigSource.STATIC_BROKER
     assert [synonym.value for synonym in entry.synonyms] == [None]
 
 
@@ -130,5 +130,5 @@ def test_defaults_for_all_brokers_are_only_the_dynamic_ones():
     [entry] = describe_broker_defaults(broker)
 
     assert (entry.name, entry.value) == ("log.segment.bytes", "100")
-    assert entry.source == Source.DYNAMIC_DEFAULT_BROKER
+    assert entry.source == ConfigSource.DYNAMIC_DEFAULT_BROKER
     assert describe_broker_defaults(broker, ["num.replica.fetchers"]) == []

@@ -15,8 +15,8 @@ from kbroker.config.key import (
     PASSWORD,
     SHORT,
     STRING,
-    Check,
     Key,
+    ValueRule,
     format_double,
 )
 from kbroker.errors import ConfigError
@@ -106,7 +106,7 @@ def test_one_of_list_checks_each_item():
 
 
 def test_error_names_key_value_and_allowed():
-    even = key(INT, low=0, check=Check("even", lambda n: n % 2 == 0))
+    even = key(INT, low=0, check=ValueRule("even", lambda n: n % 2 == 0))
 
     with pytest.raises(ConfigError) as raised:
         even.parse("3")
@@ -126,7 +126,7 @@ def test_error_is_one_short_line_whatever_came():
 
 
 def test_error_of_a_password_hides_it():
-    secret = key(PASSWORD, check=Check("long", lambda text: len(text) > 100))
+    secret = key(PASSWORD, check=ValueRule("long", lambda text: len(text) > 100))
 
     with pytest.raises(ConfigError) as raised:
         secret.parse("hunter2")

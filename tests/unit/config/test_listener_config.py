@@ -7,7 +7,7 @@ import pytest
 from kbroker.config.broker_keys import BROKER_KEYS, BROKER_NAMES, find_key, listener_key
 from kbroker.config.describe import describe_broker
 from kbroker.config.dynamic import SET, AlterOp, alter_broker, reload, replace_broker
-from kbroker.config.loader import BrokerConfig, Source
+from kbroker.config.loader import BrokerConfig, ConfigSource
 from kbroker.errors import ConfigError
 
 pytestmark = pytest.mark.unit
@@ -69,7 +69,7 @@ def test_listeners_config_can_be_altered_for_one_broker_only() -> None:
     assert changed == {name: "/in"}
     altered = config.with_dynamic({}, changed)
     assert altered.of_listener("IN")["ssl.keystore.location"] == "/in"
-    assert altered.source(name) == Source.DYNAMIC_BROKER
+    assert altered.source(name) == ConfigSource.DYNAMIC_BROKER
     with pytest.raises(ConfigError, match="not for all"):
         alter_broker({}, [AlterOp(name, SET, "/in")], config, per_broker=False)
     with pytest.raises(ConfigError, match="restart"):
@@ -91,7 +91,11 @@ def test_listeners_config_is_described_with_the_brokers_behind_it() -> None:
 
     [entry] = describe_broker(BrokerConfig(TWO), [name])
 
-    assert (entry.value, entry.source, entry.read_only) == ("/out", Source.STATIC_BROKER, False)
+    assert (entry.value, entry.source, entry.read_only) == (
+        "/out",
+        ConfigSource.STATIC_BROKER,
+        False,
+    )
     assert [(each.name, each.value) for each in entry.synonyms] == [
         (name, "/out"),
         ("ssl.keystore.location", "/all"),

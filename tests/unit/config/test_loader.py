@@ -11,8 +11,8 @@ from kbroker.config import loader
 from kbroker.config.key import LONG_MAX
 from kbroker.config.loader import (
     BrokerConfig,
+    ConfigSource,
     PropertiesError,
-    Source,
     load,
     load_properties,
     parse_overrides,
@@ -365,9 +365,9 @@ def test_layers_override_each_other_in_order():
 
     assert static["log.segment.bytes"] == 100
     assert changed["log.segment.bytes"] == 300
-    assert changed.source("log.segment.bytes") == Source.DYNAMIC_BROKER
-    assert changed.source("num.partitions") == Source.STATIC_BROKER
-    assert changed.source("fetch.max.bytes") == Source.DEFAULT
+    assert changed.source("log.segment.bytes") == ConfigSource.DYNAMIC_BROKER
+    assert changed.source("num.partitions") == ConfigSource.STATIC_BROKER
+    assert changed.source("fetch.max.bytes") == ConfigSource.DEFAULT
     assert changed.with_dynamic({}, {})["log.segment.bytes"] == 100
 
 

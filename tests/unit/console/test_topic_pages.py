@@ -10,7 +10,7 @@ import pytest
 from kbroker.client.admin import topics as topic_admin
 from kbroker.client.batches.offsets import EARLIEST, LATEST, TopicPartition
 from kbroker.console.api import topics
-from kbroker.console.operation import Asked
+from kbroker.console.operation import CheckedRequest
 from kbroker.protocol.messages.metadata import MetadataResponse
 
 pytestmark = pytest.mark.unit
@@ -79,7 +79,7 @@ def test_figures_are_those_of_the_page(
     first: int,
     rows: int,
 ) -> None:
-    request: Any = Asked(None, None, LIST.values({}, query))  # type: ignore[arg-type]
+    request: Any = CheckedRequest(None, None, LIST.values({}, query))  # type: ignore[arg-type]
 
     found = LIST.serve(request)
 

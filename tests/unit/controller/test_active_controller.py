@@ -19,17 +19,17 @@ from kbroker.controller.election import announcements
 from kbroker.controller.election.active_controller import ActiveController
 from kbroker.controller.state import decisions
 from kbroker.controller.state.state import Change, ClusterState, DeletionBegun
-from kbroker.controller.state.topics import NewTopic
+from kbroker.controller.state.topics import PlannedTopic
 from kbroker.controller.store import persistence
 from kbroker.ipc.pending import Pending, run
 from kbroker.metastore import paths
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.simulated import SimulatedEnsemble
-from kbroker.metastore.store import NodeExists, Operation
+from kbroker.metastore.store import NodeExists, StoreOperation
 
 pytestmark = pytest.mark.unit
 
-TOPIC = NewTopic("t", b"t" * 16, {0: [0, 1], 1: [1, 0]}, {"retention.ms": "5"})
+TOPIC = PlannedTopic("t", b"t" * 16, {0: [0, 1], 1: [1, 0]}, {"retention.ms": "5"})
 
 
 class Brokers:
@@ -66,7 +66,7 @@ class Cluster:
         self.ensemble = SimulatedEnsemble(1)
         session_id = self.ensemble.begin_session()
         for path in paths.PERSISTENT_PATHS:
-            self.ensemble.apply([Operation("create", path)], session_id)
+            self.ensemble.apply([StoreOperation("create", path)], session_id)
         self.brokers = Brokers()
         self.state = ClusterState(0, controller_epoch=3)
         for broker_id in (0, 1):
@@ -76,7 +76,7 @@ class Cluster:
         self.ensemble.run_until(lambda: connected.session_id != 0)
         self.controller = ActiveController(self.state, self.store, self.brokers, self.brokers)
 
-    def by_another(self, *operations: Operation) -> None:
+    def by_another(self, *operations: StoreOperation) -> None:
         self.ensemble.apply(list(operations), session_id=1)
 
     def write(self, decide: Any) -> Any:
@@ -102,7 +102,7 @@ def cluster() -> Cluster:
 
 def test_what_another_client_left_is_read_and_it_is_decided_again(cluster: Cluster) -> None:
     """Configs of a topic that does not exist: their node has an unknown version."""
-    left = Operation("create", paths.topic_config("t"), paths.encode_config({"left": "1"}))
+    left = StoreOperation("create", paths.topic_config("t"), paths.encode_config({"left": "1"}))
     cluster.by_another(left)
     cluster.create()
     node = cluster.ensemble.tree.get(paths.topic_config("t"))
@@ -149,7 +149,7 @@ def test_a_new_controller_says_which_topics_are_being_deleted(cluster: Cluster) 
 
 
 def test_deciding_again_has_an_end(cluster: Cluster) -> None:
-    cluster.by_another(Operation("create", paths.delete_topic("other")))
+    cluster.by_another(StoreOperation("create", paths.delete_topic("other")))
     decided: list[int] = []
 
     def decide() -> decisions.Decision:
@@ -164,7 +164,7 @@ def test_deciding_again_has_an_end(cluster: Cluster) -> None:
 def test_partitions_changed_by_another_client_are_told(cluster: Cluster) -> None:
     cluster.create()
     state = paths.encode_partition_state(1, 7, [1], 9)
-    cluster.by_another(Operation("set", paths.partition_state("t", 0), state, 0))
+    cluster.by_another(StoreOperation("set", paths.partition_state("t", 0), state, 0))
     changes = run(persistence.reread_topics(cluster.store, cluster.state, ["t"]))
     cluster.ensemble.run_until(lambda: changes.done)
     cluster.controller.enter(changes.value)
@@ -177,7 +177,7 @@ def test_partitions_changed_by_another_client_are_told(cluster: Cluster) -> None
 def test_settings_changed_by_another_client_are_decided_on_again(cluster: Cluster) -> None:
     cluster.create()
     path = paths.topic_config("t")
-    cluster.by_another(Operation("set", path, paths.encode_config({"a": "1"}), 0))
+    cluster.by_another(StoreOperation("set", path, paths.encode_config({"a": "1"}), 0))
     wanted = ConfigsChanged(topics={"t": {"b": "2"}})
 
     async def reread() -> list[Change]:

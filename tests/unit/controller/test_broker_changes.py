@@ -16,7 +16,7 @@ from kbroker.controller.replicas.partition_writes import GROUP
 from kbroker.controller.state.state import PartitionState
 from kbroker.errors import ErrorCode
 from kbroker.metastore import paths
-from kbroker.metastore.store import Operation
+from kbroker.metastore.store import StoreOperation
 
 pytestmark = pytest.mark.unit
 
@@ -96,7 +96,7 @@ def test_last_replica_in_sync_leads_again_when_it_returns(cluster: Controlled) -
 def test_unclean_election_only_where_the_topic_allows_it(cluster: Controlled) -> None:
     cluster.create_topic("u", [0, 1], states={0: PartitionState(0, 0, [0], [0, 1])})
     document = paths.encode_config({"unclean.leader.election.enable": "true"})
-    cluster.apply(Operation("set", paths.topic_config("u"), document))
+    cluster.apply(StoreOperation("set", paths.topic_config("u"), document))
     cluster.start()
     cluster.leave(0)
     cluster.settle()
@@ -127,7 +127,7 @@ def test_unclean_election_that_is_enabled_later_is_held_then(
 def test_other_endpoints_are_told_to_all(cluster: Controlled) -> None:
     cluster.forget()
     document = paths.encode_broker([["P", "elsewhere", 9093, "PLAINTEXT"]], "r", 0)
-    cluster.apply(Operation("set", paths.broker(1), document))
+    cluster.apply(StoreOperation("set", paths.broker(1), document))
     cluster.settle()
     (request,) = cluster.told(2, UpdateMetadata)
     assert request.live_brokers[1].endpoints == [["P", "elsewhere", 9093, "PLAINTEXT"]]
@@ -139,7 +139,7 @@ def test_registration_that_nobody_can_read_is_ignored(
     cluster: Controlled, caplog: pytest.LogCaptureFixture
 ) -> None:
     session = cluster.ensemble.begin_session()
-    damaged = Operation("create", paths.broker(7), b"{", ephemeral=True)
+    damaged = StoreOperation("create", paths.broker(7), b"{", ephemeral=True)
     cluster.ensemble.apply([damaged], session)
     cluster.settle()
     assert sorted(cluster.state.brokers) == [0, 1, 2]
@@ -156,7 +156,7 @@ def test_states_are_written_many_at_a_time() -> None:
     written: list[int] = []
     apply = cluster.ensemble.apply
 
-    def counting(operations: list[Operation], session_id: int) -> list[str]:
+    def counting(operations: list[StoreOperation], session_id: int) -> list[str]:
         written.append(len(operations))
         return apply(operations, session_id)
 
@@ -174,7 +174,7 @@ def test_state_that_another_client_changed_is_read_and_decided_on_again(
 ) -> None:
     """An older leader has removed broker 1 from the ISR, unnoticed."""
     document = paths.encode_partition_state(0, 3, [0, 2], 5)
-    cluster.apply(Operation("set", paths.partition_state(*KEY), document))
+    cluster.apply(StoreOperation("set", paths.partition_state(*KEY), document))
     cluster.leave(0)
     cluster.settle()
     assert cluster.stored() == (2, 4, [2])
@@ -261,7 +261,7 @@ def test_no_unclean_election_before_the_session_has_ended(cluster: Controlled) -
     """The broker may live: its records are not given up for evidence alone."""
     cluster.create_topic("u", [0, 1], states={0: PartitionState(0, 0, [0], [0, 1])})
     document = paths.encode_config({"unclean.leader.election.enable": "true"})
-    cluster.apply(Operation("set", paths.topic_config("u"), document))
+    cluster.apply(StoreOperation("set", paths.topic_config("u"), document))
     cluster.start()
     remove_early(cluster, 0)
     assert cluster.stored("u") == (-1, 1, [0])

@@ -20,7 +20,7 @@ from kbroker.ipc.calls import (
     IncrementalAlterConfigs,
     ResourceChanges,
     ResourceSettings,
-    Setting,
+    SettingValue,
 )
 from kbroker.ipc.pending import Pending, run
 from kbroker.ipc.process_table import Address, ProcessKind
@@ -131,7 +131,7 @@ def test_changed_setting_without_effect_is_told_in_the_log_once(
             ops = [AlterOp(key, SET, text) for key, text in settings]
             asked = IncrementalAlterConfigs([ResourceChanges(kind, name, ops)], asked_by=ALICE)
         else:
-            given = [Setting(*setting) for setting in settings]
+            given = [SettingValue(*setting) for setting in settings]
             asked = AlterConfigs([ResourceSettings(kind, name, given)], asked_by=ALICE)
         (result,) = run(getattr(admin, operation)(CALLER, asked)).value
         assert result.error == 0, result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.controller.controlled import Controlled
 
-from kbroker.controller.state.counts import Counts, Watched
+from kbroker.controller.state.counts import AttentionCounts, Counts
 from kbroker.controller.state.state import PartitionsChanged, PartitionState
 
 pytestmark = pytest.mark.unit
@@ -67,7 +67,7 @@ def test_event_that_gives_partitions_other_leaders_is_timed_once() -> None:
 
 def test_partitions_without_a_live_leader_and_not_led_as_preferred_are_watched() -> None:
     cluster = cluster_of_three()
-    watched = Watched()
+    watched = AttentionCounts()
     watched.count(cluster.state)
     assert (watched.offline, watched.imbalance) == (0, 0)
 

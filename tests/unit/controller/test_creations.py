@@ -21,7 +21,7 @@ from kbroker.ipc.pending import Pending, run
 from kbroker.metastore import paths
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.simulated import Faults, SimulatedEnsemble
-from kbroker.metastore.store import Operation
+from kbroker.metastore.store import StoreOperation
 from kbroker.storage.dirs.creation_note import is_other_creation, is_same_store
 
 pytestmark = pytest.mark.unit
@@ -44,7 +44,7 @@ class Broker:
         self.own = OwnHosting(self, self.creations)
 
     def apply(self, kind: Any, path: str) -> None:
-        self.ensemble.apply([Operation(kind, path)], self.session_id)
+        self.ensemble.apply([StoreOperation(kind, path)], self.session_id)
 
     def creation(self, name: str) -> bytes:
         return self.known.get(name, b"")

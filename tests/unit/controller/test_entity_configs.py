@@ -10,13 +10,13 @@ from support.controller.controllers import resolved
 from kbroker.controller.configs.entity_admin import EntityAdmin
 from kbroker.controller.configs.stored_configs import StoredConfigs
 from kbroker.errors import ErrorCode, WireError
-from kbroker.ipc.calls import AlterQuotas, EntityChange, Setting
+from kbroker.ipc.calls import AlterQuotas, EntityChange, SettingValue
 from kbroker.ipc.pending import Pending, run
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.metastore import paths
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.simulated import Faults, SimulatedEnsemble
-from kbroker.metastore.store import Operation
+from kbroker.metastore.store import StoreOperation
 
 pytestmark = pytest.mark.unit
 
@@ -51,15 +51,15 @@ class Broker:
 
 
 class Cluster:
-    def __init__(self, *existing: Operation) -> None:
+    def __init__(self, *existing: StoreOperation) -> None:
         self.ensemble = SimulatedEnsemble(1, Faults(delay_max_ms=5))
         self.session_id = self.ensemble.begin_session()
-        self.apply(*[Operation("create", path) for path in paths.PERSISTENT_PATHS], *existing)
+        self.apply(*[StoreOperation("create", path) for path in paths.PERSISTENT_PATHS], *existing)
         self.brokers = [Broker(self.ensemble) for _ in range(2)]
         self.ensemble.run_until(lambda: all(broker.started.done for broker in self.brokers))
         assert [broker.started.error for broker in self.brokers] == [None, None]
 
-    def apply(self, *operations: Operation) -> None:
+    def apply(self, *operations: StoreOperation) -> None:
         self.ensemble.apply(list(operations), self.session_id)
 
     def settle(self) -> None:
@@ -77,8 +77,8 @@ class Cluster:
         return [broker.quotas.get(entity) for broker in self.brokers]
 
 
-def node(path: str, config: dict[str, str]) -> Operation:
-    return Operation("create", path, paths.encode_config(config))
+def node(path: str, config: dict[str, str]) -> StoreOperation:
+    return StoreOperation("create", path, paths.encode_config(config))
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_what_kafkas_tools_write_takes_effect(notice: bytes) -> None:
     cluster = Cluster()
     cluster.apply(
         node("/config/clients/c", {RATE: "99"}),
-        Operation("create", paths.CONFIG_CHANGE, notice, sequential=True),
+        StoreOperation("create", paths.CONFIG_CHANGE, notice, sequential=True),
     )
     cluster.settle()
     assert cluster.quotas("clients/c") == [{RATE: 99.0}] * 2
@@ -166,10 +166,10 @@ def test_what_kafkas_tools_write_takes_effect(notice: bytes) -> None:
 def test_present_quotas_are_read_at_the_start() -> None:
     cluster = Cluster(
         node("/config/users/u", {RATE: "1", SCRAM: "salt"}),
-        Operation("create", "/config/users/v"),  # as Kafka creates a parent
-        Operation("create", "/config/users/v/clients"),
+        StoreOperation("create", "/config/users/v"),  # as Kafka creates a parent
+        StoreOperation("create", "/config/users/v/clients"),
         node("/config/users/v/clients/c", {RATE: "2"}),
-        Operation("create", "/config/ips"),
+        StoreOperation("create", "/config/ips"),
         node("/config/ips/<default>", {"connection_creation_rate": "3"}),
     )
     found = cluster.brokers[0].quotas
@@ -204,7 +204,7 @@ def test_without_the_store_nothing_is_altered() -> None:
 def test_request_changes_all_of_its_entities(caplog: pytest.LogCaptureFixture) -> None:
     cluster = Cluster()
     asked = AlterQuotas(
-        [EntityChange(f"clients/{n}", [Setting(RATE, str(n))]) for n in (1, 2)], "User:alice"
+        [EntityChange(f"clients/{n}", [SettingValue(RATE, str(n))]) for n in (1, 2)], "User:alice"
     )
     with caplog.at_level("INFO"):
         outcome = run(cluster.brokers[0].admin.alter_quotas(CALLER, asked))

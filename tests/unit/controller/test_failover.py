@@ -14,10 +14,10 @@ from kbroker.ipc.pending import Pending, run
 from kbroker.metastore import paths
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.simulated import Faults, SimulatedEnsemble
-from kbroker.metastore.store import Operation
+from kbroker.metastore.store import StoreOperation
 from kbroker.peers.evidence import NO_EPOCH, STILL_SERVED_MS, Attempt, Hearing, PeerEvidence
 from kbroker.peers.link import LinkFailed
-from kbroker.peers.watch import Owner, Watched
+from kbroker.peers.watch import WatchedBroker, WatchOwner
 
 pytestmark = pytest.mark.unit
 
@@ -47,12 +47,12 @@ class Scene:
     def __init__(self) -> None:
         self.ensemble = SimulatedEnsemble(1, Faults(delay_max_ms=2))
         self.session_id = self.ensemble.begin_session()
-        created = [Operation("create", path) for path in paths.PERSISTENT_PATHS]
+        created = [StoreOperation("create", path) for path in paths.PERSISTENT_PATHS]
         self.ensemble.apply(created, self.session_id)
         self.sessions: dict[int, int] = {}
         self.epochs: dict[int, int] = {}
         self.evidences: dict[int, PeerEvidence] = {}
-        self.watched: Mapping[int, Watched] = {}
+        self.watched: Mapping[int, WatchedBroker] = {}
         self.answers: Callable[[int], Hearing | None] = lambda _: Hearing.GONE
         self.asked: list[tuple[int, int, int]] = []
         self.dropped: list[tuple[int, int]] = []
@@ -73,17 +73,17 @@ class Scene:
             endpoints = [["PLAINTEXT", "host", 9092, "PLAINTEXT"]]
             document = paths.encode_broker(endpoints, None, 0, failover=int(answers))
             path = paths.broker(broker_id)
-            self.ensemble.apply([Operation("create", path, document, ephemeral=True)], session)
+            self.ensemble.apply([StoreOperation("create", path, document, ephemeral=True)], session)
             self.epochs[broker_id] = self.ensemble.tree.get(path).stat.created_id
 
     def elect(self, broker_id: int) -> None:
         tree = self.ensemble.tree
         operations = [
-            Operation("create", paths.CONTROLLER, paths.encode_controller(broker_id, 0),
+            StoreOperation("create", paths.CONTROLLER, paths.encode_controller(broker_id, 0),
                       ephemeral=True),
-            Operation("create", paths.CONTROLLER_EPOCH, b"1")
+            StoreOperation("create", paths.CONTROLLER_EPOCH, b"1")
             if tree.exists(paths.CONTROLLER_EPOCH) is None
-            else Operation("set", paths.CONTROLLER_EPOCH, b"2"),
+            else StoreOperation("set", paths.CONTROLLER_EPOCH, b"2"),
         ]  # fmt: skip
         self.ensemble.apply(operations, self.sessions[broker_id])
         if broker_id == ME:
@@ -125,7 +125,7 @@ class Scene:
 
     # -- its peers --
 
-    def watch(self, wanted: Mapping[int, Watched], owner: Owner) -> None:
+    def watch(self, wanted: Mapping[int, WatchedBroker], owner: WatchOwner) -> None:
         self.watched = wanted
 
     def evidence(self, broker_id: int) -> PeerEvidence | None:
@@ -282,7 +282,7 @@ def test_controller_that_was_elected_meanwhile_stays(scene: Scene) -> None:
 
     def answer(_: int) -> Hearing:
         if scene.controller == DEAD:
-            deleted = Operation("delete", paths.CONTROLLER)
+            deleted = StoreOperation("delete", paths.CONTROLLER)
             scene.ensemble.apply([deleted], scene.sessions[DEAD])
             scene.elect(THIRD)
         return Hearing.GONE

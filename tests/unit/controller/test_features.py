@@ -19,7 +19,7 @@ from kbroker.ipc.pending import Pending
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.metastore import paths
 from kbroker.metastore.settled import SettledStore
-from kbroker.metastore.store import NoNode, Operation
+from kbroker.metastore.store import NoNode, StoreOperation
 
 pytestmark = pytest.mark.unit
 
@@ -33,7 +33,7 @@ class Cluster(Controlled):
         """A broker that is no kbroker of this release."""
         session = self.sessions[broker_id] = self.ensemble.begin_session()
         document = json.dumps(KAFKA | rest).encode()
-        created = Operation("create", paths.broker(broker_id), document, ephemeral=True)
+        created = StoreOperation("create", paths.broker(broker_id), document, ephemeral=True)
         self.ensemble.apply([created], session)
 
     @property
@@ -193,7 +193,7 @@ class Learning:
 
 
 def write(cluster: Controlled, data: bytes, kind: str = "set") -> None:
-    cluster.apply(Operation(kind, paths.FEATURES, data))
+    cluster.apply(StoreOperation(kind, paths.FEATURES, data))
     cluster.settle()
 
 

@@ -11,8 +11,8 @@ from kbroker.controller.election.membership import (
     AddressTaken,
     AlreadyRegistered,
     Elected,
-    Registered,
     Registration,
+    StoredRegistration,
     check_addresses,
     check_cluster,
     elect,
@@ -22,7 +22,7 @@ from kbroker.ipc.pending import run
 from kbroker.metastore import paths
 from kbroker.metastore.settled import Fenced, SettledStore
 from kbroker.metastore.simulated import Faults, SimulatedEnsemble
-from kbroker.metastore.store import Operation, WrongCluster
+from kbroker.metastore.store import StoreOperation, WrongCluster
 from kbroker.types import BrokerId
 
 pytestmark = pytest.mark.unit
@@ -42,7 +42,7 @@ def cluster(seed: int = 1, faults: Faults = Faults()) -> SimulatedEnsemble:
     ensemble = SimulatedEnsemble(seed, faults)
     session_id = ensemble.begin_session()
     for path in paths.PERSISTENT_PATHS:
-        ensemble.apply([Operation("create", path)], session_id)
+        ensemble.apply([StoreOperation("create", path)], session_id)
     return ensemble
 
 
@@ -50,7 +50,7 @@ def me(number: int) -> Registration:
     return Registration(BrokerId(number), PLAIN, None)
 
 
-async def registered(ensemble: SimulatedEnsemble, number: int) -> Registered:
+async def registered(ensemble: SimulatedEnsemble, number: int) -> StoredRegistration:
     """In a session of its own."""
     store = ensemble.connect()
     return await register(SettledStore(store), me(number), store.session_id, 5)
@@ -99,8 +99,8 @@ def test_store_of_another_cluster_is_not_joined(stored: str | None, says: str) -
     if stored is not None:
         document = paths.encode_cluster_id(stored)
         operations = [
-            Operation("create", paths.CLUSTER),
-            Operation("create", paths.CLUSTER_ID, document),
+            StoreOperation("create", paths.CLUSTER),
+            StoreOperation("create", paths.CLUSTER_ID, document),
         ]
         ensemble.apply(operations, session_id)
     with pytest.raises(WrongCluster, match=f"{says}.*of cluster mine"):
@@ -111,8 +111,8 @@ def test_store_of_the_same_cluster_is_joined_and_left_as_it_is() -> None:
     ensemble = SimulatedEnsemble(0)
     store, session_id = ensemble.connect(), ensemble.begin_session()
     operations = [
-        Operation("create", paths.CLUSTER),
-        Operation("create", paths.CLUSTER_ID, paths.encode_cluster_id("mine")),
+        StoreOperation("create", paths.CLUSTER),
+        StoreOperation("create", paths.CLUSTER_ID, paths.encode_cluster_id("mine")),
     ]
     ensemble.apply(operations, session_id)
     before = ensemble.tree.subtree("/")

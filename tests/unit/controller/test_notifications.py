@@ -16,7 +16,7 @@ from kbroker.cluster.control_requests import (
 from kbroker.controller.state.state import PartitionState
 from kbroker.errors import ErrorCode
 from kbroker.metastore import paths
-from kbroker.metastore.store import Operation
+from kbroker.metastore.store import StoreOperation
 
 pytestmark = pytest.mark.unit
 
@@ -44,13 +44,13 @@ def cluster() -> Controlled:
 
 
 def report(cluster: Controlled, path: str, document: bytes) -> None:
-    cluster.apply(Operation("create", path, document, sequential=True))
+    cluster.apply(StoreOperation("create", path, document, sequential=True))
 
 
 def write_isr(cluster: Controlled, number: int, leader: int, isr: list[int]) -> None:
     """As the leader does in a protocol without AlterIsr."""
     document = paths.encode_partition_state(leader, 3, isr, 5)
-    cluster.apply(Operation("set", paths.partition_state("t", number), document))
+    cluster.apply(StoreOperation("set", paths.partition_state("t", number), document))
 
 
 def left(cluster: Controlled) -> list[str]:

@@ -17,7 +17,7 @@ from kbroker.ipc.calls import ElectLeaders, IsrResult, NamedPartition, WantedIsr
 from kbroker.ipc.pending import Pending, run
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.metastore import paths
-from kbroker.metastore.store import Operation
+from kbroker.metastore.store import StoreOperation
 
 pytestmark = pytest.mark.unit
 
@@ -115,7 +115,7 @@ def test_impossible_change_is_refused_and_the_leader_is_told_what_holds(
 def write_as_leader(cluster: Controlled, isr: list[int]) -> None:
     """As that of partition 0 does when the controller does not respond."""
     document = paths.encode_partition_state(0, 3, isr, 5)
-    cluster.apply(Operation("set", paths.partition_state(*KEY), document))
+    cluster.apply(StoreOperation("set", paths.partition_state(*KEY), document))
 
 
 def test_change_after_one_that_the_leader_has_written_keeps_the_leader_epoch(
@@ -205,7 +205,7 @@ def write_isr(cluster: Controlled, number: int, written: PartitionState) -> None
     document = paths.encode_partition_state(
         written.leader, written.leader_epoch, written.isr, cluster.state.controller_epoch
     )
-    cluster.apply(Operation("set", paths.partition_state("t", number), document))
+    cluster.apply(StoreOperation("set", paths.partition_state("t", number), document))
 
 
 def test_partition_without_another_leader_remains(cluster: Controlled) -> None:

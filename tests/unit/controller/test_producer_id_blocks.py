@@ -13,7 +13,7 @@ from kbroker.controller.store.producer_ids import FETCHED_AT, PART_SIZE, WAIT_MS
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.pending import Pending, run
 from kbroker.metastore import paths
-from kbroker.metastore.store import BadVersion, Operation
+from kbroker.metastore.store import BadVersion, StoreOperation
 
 pytestmark = pytest.mark.unit
 
@@ -138,7 +138,7 @@ def test_block_that_cannot_be_read_is_followed_by_ids_that_nobody_has() -> None:
     first_ids = []
     for damage in (b"", b"", b"{", b"", b'{"block_end":"all"}', b""):
         if damage:
-            cluster.apply(Operation("set", paths.PRODUCER_ID_BLOCK, damage))
+            cluster.apply(StoreOperation("set", paths.PRODUCER_ID_BLOCK, damage))
         first_ids.append(cluster.run(persistence.allocate_producer_ids(cluster.store, 0)).value)
 
     assert first_ids[:2] == [0, 1000]

@@ -22,7 +22,7 @@ from kbroker.controller.state.state import PartitionState
 from kbroker.errors import ErrorCode
 from kbroker.ipc.pending import Pending
 from kbroker.metastore import paths
-from kbroker.metastore.store import Operation
+from kbroker.metastore.store import StoreOperation
 
 pytestmark = pytest.mark.unit
 
@@ -181,7 +181,7 @@ def test_last_replica_with_the_records_stays_when_the_leader_was_dead(cluster: C
 def test_next_controller_completes_what_was_begun() -> None:
     made = started(start=False)
     made.apply(
-        Operation(
+        StoreOperation(
             "set",
             paths.topic("t"),
             paths.encode_topic(
@@ -202,7 +202,7 @@ def test_reassignment_that_is_complete_at_the_start_is_ended() -> None:
     made = started(start=False)
     rest = {"removing_replicas": {"0": [1]}}
     data = paths.encode_topic(None, {0: [0, 1], 1: [1, 0]}, rest)
-    made.apply(Operation("set", paths.topic("t"), data))
+    made.apply(StoreOperation("set", paths.topic("t"), data))
     made.start()
     made.settle()
     assert document(made)["partitions"]["0"] == [0]
@@ -211,7 +211,7 @@ def test_reassignment_that_is_complete_at_the_start_is_ended() -> None:
 
 def ask_by_node(cluster: Controlled, wanted: dict[tuple[str, int], list[int]]) -> None:
     data = paths.encode_reassignment(wanted)
-    cluster.apply(Operation("create", paths.REASSIGN_PARTITIONS, data))
+    cluster.apply(StoreOperation("create", paths.REASSIGN_PARTITIONS, data))
     cluster.settle()
 
 
@@ -239,7 +239,7 @@ def test_request_takes_the_place_of_the_node(cluster: Controlled) -> None:
 
 
 def test_node_that_nobody_can_read_is_removed(cluster: Controlled) -> None:
-    cluster.apply(Operation("create", paths.REASSIGN_PARTITIONS, b"{"))
+    cluster.apply(StoreOperation("create", paths.REASSIGN_PARTITIONS, b"{"))
     cluster.settle()
     assert asked_by_node(cluster) is None
     ask_by_node(cluster, {KEY: [0]})
@@ -248,9 +248,9 @@ def test_node_that_nobody_can_read_is_removed(cluster: Controlled) -> None:
 
 def test_topic_that_is_deleted_is_reassigned_no_longer(cluster: Controlled) -> None:
     ask_by_node(cluster, {KEY: [2, 1]})
-    cluster.apply(Operation("create", paths.delete_topic("t")))
+    cluster.apply(StoreOperation("create", paths.delete_topic("t")))
     cluster.settle()
-    cluster.apply(Operation("set", paths.partition_state("t", 0), b"{}"))
+    cluster.apply(StoreOperation("set", paths.partition_state("t", 0), b"{}"))
     cluster.settle()
     assert not cluster.background.reassigning.is_any
     assert asked_by_node(cluster) is None
@@ -260,12 +260,12 @@ def test_topic_that_is_deleted_is_reassigned_no_longer(cluster: Controlled) -> N
 def test_state_of_a_topic_that_is_deleted_is_told_to_nobody(cluster: Controlled) -> None:
     """A broker that has deleted its log already would take the replica as a new one."""
     ask_by_node(cluster, {KEY: [2, 1]})
-    cluster.apply(Operation("create", paths.delete_topic("t")))
+    cluster.apply(StoreOperation("create", paths.delete_topic("t")))
     cluster.settle()
     cluster.forget()
     leader, leader_epoch, _ = cluster.stored()
     data = paths.encode_partition_state(leader, leader_epoch, [leader], 5)
-    cluster.apply(Operation("set", paths.partition_state("t", 0), data))
+    cluster.apply(StoreOperation("set", paths.partition_state("t", 0), data))
     cluster.settle()
     known = cluster.state.partition(KEY)
     assert known is not None and known.isr == [leader]
@@ -310,7 +310,7 @@ def test_change_of_another_client_in_between_is_kept(cluster: Controlled) -> Non
     """A tool has added a partition: the document is not what this controller knows."""
     data = paths.encode_topic(None, {0: [0, 1], 1: [1, 0], 2: [3]})
     outcome = cluster.background.reassigning.alter({KEY: [0]})
-    cluster.apply(Operation("set", paths.topic("t"), data))
+    cluster.apply(StoreOperation("set", paths.topic("t"), data))
     cluster.ensemble.run_until(lambda: outcome.done)
     assert document(cluster)["partitions"] == {"0": [0], "1": [1, 0], "2": [3]}
     cluster.settle()
@@ -326,7 +326,7 @@ def test_preferred_leaders_of_the_node_are_elected_and_it_goes() -> None:
     made.start()
     rows = [{"topic": "u", "partition": 0}, {"topic": "none", "partition": 0}]
     data = json.dumps({"version": 1, "partitions": rows}).encode()
-    made.apply(Operation("create", paths.PREFERRED_ELECTION, data))
+    made.apply(StoreOperation("create", paths.PREFERRED_ELECTION, data))
     made.settle()
     assert made.stored("u") == (1, 1, [0, 1])
     assert made.ensemble.tree.exists(paths.PREFERRED_ELECTION) is None

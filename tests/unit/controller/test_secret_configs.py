@@ -22,7 +22,7 @@ from kbroker.ipc.calls import (
     IncrementalAlterConfigs,
     ResourceChanges,
     ResourceSettings,
-    Setting,
+    SettingValue,
 )
 from kbroker.ipc.pending import Pending, run
 from kbroker.ipc.process_table import Address, ProcessKind
@@ -100,7 +100,7 @@ class Admin:
         return result
 
     def replace(self, **settings: str) -> ConfigResult:
-        given = [Setting(name, value) for name, value in settings.items()]
+        given = [SettingValue(name, value) for name, value in settings.items()]
         asked = AlterConfigs([ResourceSettings(BROKER, "0", given)])
         (result,) = run_now(run(self.admin.alter_configs(CALLER, asked)))
         return result

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from kbroker.controller.election.membership import AlreadyRegistered, Elected, Registration
-from kbroker.controller.election.session import Session
+from kbroker.controller.election.session import BrokerSession
 from kbroker.ipc.pending import Pending, run
 from kbroker.metastore import paths
 from kbroker.metastore.settled import Fenced, SettledStore
 from kbroker.metastore.simulated import SESSION_TIMEOUT_MS, Faults, SimulatedEnsemble
-from kbroker.metastore.store import ANY_VERSION, ConnectionLoss, Operation
+from kbroker.metastore.store import ANY_VERSION, ConnectionLoss, StoreOperation
 from kbroker.types import BrokerId
 
 pytestmark = pytest.mark.unit
@@ -34,9 +34,9 @@ class Ensemble(SimulatedEnsemble):
         self.written: list[tuple[int, int, int]] = []  # epoch of the writer, broker, epoch known
         session_id = self.begin_session()
         for path in (*paths.PERSISTENT_PATHS, WRITES):
-            self.apply([Operation("create", path)], session_id)
+            self.apply([StoreOperation("create", path)], session_id)
 
-    def apply(self, operations: list[Operation], session_id: int) -> list[str]:
+    def apply(self, operations: list[StoreOperation], session_id: int) -> list[str]:
         made = super().apply(operations, session_id)
         for operation in operations:
             if operation.path.startswith(WRITES + "/"):
@@ -60,7 +60,7 @@ class Broker:
         self.failures: list[BaseException] = []
         self.registrations: list[tuple[int, int]] = []
         me = Registration(BrokerId(number), PLAIN, None, cluster_id)
-        self.session = Session(self.store, me, self)
+        self.session = BrokerSession(self.store, me, self)
         self.session.start()
 
     def now_ms(self) -> int:
@@ -197,7 +197,7 @@ def test_session_at_another_address_is_not_ended() -> None:
     ensemble = Ensemble(1, Faults())
     document = paths.encode_broker([["PLAINTEXT", "elsewhere", 9092, "PLAINTEXT"]], None, 0)
     other = ensemble.begin_session()
-    ensemble.apply([Operation("create", paths.broker(0), document, ephemeral=True)], other)
+    ensemble.apply([StoreOperation("create", paths.broker(0), document, ephemeral=True)], other)
     broker = Broker(ensemble, 0)
     broker.ended_by_start = other
     waited = ensemble.sleep(2_000)
@@ -208,7 +208,7 @@ def test_session_at_another_address_is_not_ended() -> None:
 
 def in_cluster(cluster_id: str) -> Ensemble:
     ensemble = Ensemble(1, Faults())
-    known = Operation("create", paths.CLUSTER_ID, paths.encode_cluster_id(cluster_id))
+    known = StoreOperation("create", paths.CLUSTER_ID, paths.encode_cluster_id(cluster_id))
     ensemble.apply([known], ensemble.begin_session())
     return ensemble
 
@@ -250,14 +250,14 @@ def test_broker_that_serves_goes_on_while_the_store_is_of_another_cluster(
 ) -> None:
     """Somebody has wiped ZooKeeper: a broker that stopped would make it worse."""
     ensemble = Ensemble(1, Faults())
-    known = Operation("create", paths.CLUSTER_ID, paths.encode_cluster_id("mine"))
+    known = StoreOperation("create", paths.CLUSTER_ID, paths.encode_cluster_id("mine"))
     client = ensemble.begin_session()
     ensemble.apply([known], client)
     broker = Broker(ensemble, 0, "mine")
     ensemble.run_until(lambda: is_settled(ensemble, [broker]))
     epoch = broker.session.broker_epoch
 
-    ensemble.apply([Operation("delete", paths.CLUSTER_ID, version=ANY_VERSION)], client)
+    ensemble.apply([StoreOperation("delete", paths.CLUSTER_ID, version=ANY_VERSION)], client)
     broker.store.expire()
     ensemble.run_until(lambda: "knows no cluster id" in caplog.text)
     assert broker.failures == [] and broker.session.broker_epoch == epoch
@@ -316,7 +316,7 @@ def test_damaged_node_of_the_controller_ends_in_another_election(path: str) -> N
     before = ensemble.tree.get(paths.CONTROLLER_EPOCH).data
 
     session_id = ensemble.begin_session()
-    ensemble.apply([Operation("set", path, b"{")], session_id)
+    ensemble.apply([StoreOperation("set", path, b"{")], session_id)
 
     def is_over() -> bool:
         is_present = ensemble.tree.exists(path) is not None
@@ -333,7 +333,7 @@ def test_epoch_that_cannot_be_read_is_followed_by_one_above_all_that_are_known()
     broker = Broker(ensemble, 0)
     broker.controller_epoch = 900
     session_id = ensemble.begin_session()
-    ensemble.apply([Operation("create", paths.CONTROLLER_EPOCH, b"many")], session_id)
+    ensemble.apply([StoreOperation("create", paths.CONTROLLER_EPOCH, b"many")], session_id)
 
     ensemble.run_until(lambda: broker.epoch is not None)
 
@@ -344,7 +344,7 @@ def test_broker_knows_the_latest_controller_epoch_when_it_is_registered() -> Non
     """So that it rejects a controller that was replaced before the broker registered."""
     ensemble = Ensemble(1, Faults())
     session_id = ensemble.begin_session()
-    ensemble.apply([Operation("create", paths.CONTROLLER_EPOCH, b"7")], session_id)
+    ensemble.apply([StoreOperation("create", paths.CONTROLLER_EPOCH, b"7")], session_id)
     broker = Broker(ensemble, 0)
     ensemble.run_until(lambda: broker.registrations)
     ((broker_epoch, controller_epoch),) = broker.registrations

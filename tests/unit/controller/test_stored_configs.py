@@ -33,7 +33,7 @@ from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.metastore import paths
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.simulated import Faults, SimulatedEnsemble
-from kbroker.metastore.store import Operation
+from kbroker.metastore.store import StoreOperation
 from kbroker.security.tls.listeners import TlsListeners
 
 pytestmark = pytest.mark.unit
@@ -101,25 +101,27 @@ class Cluster:
         self.ensemble = SimulatedEnsemble(1, Faults(delay_max_ms=5))
         self.wall_ahead_ms = 0
         self.session_id = self.ensemble.begin_session()
-        self.apply(*[Operation("create", path) for path in paths.PERSISTENT_PATHS])
+        self.apply(*[StoreOperation("create", path) for path in paths.PERSISTENT_PATHS])
         for name in ("t", "u"):
             self.apply(
-                Operation("create", paths.topic(name), paths.encode_topic(None, {0: [0]})),
-                Operation("create", paths.topic_config(name), paths.encode_config({"a": name})),
+                StoreOperation("create", paths.topic(name), paths.encode_topic(None, {0: [0]})),
+                StoreOperation(
+                    "create", paths.topic_config(name), paths.encode_config({"a": name})
+                ),
             )
         self.hosts = [Host(self, number, runtime_dir) for number in (0, 1)]
         self.ensemble.run_until(lambda: all(host.started.done for host in self.hosts))
         assert [host.started.error for host in self.hosts] == [None, None]
 
-    def apply(self, *operations: Operation) -> None:
+    def apply(self, *operations: StoreOperation) -> None:
         self.ensemble.apply(list(operations), self.session_id)
 
     def write(self, path: str, config: dict[str, str], notice: bytes | None) -> None:
         """Write as Kafka's tools do."""
         kind = "create" if self.ensemble.tree.exists(path) is None else "set"
-        self.apply(Operation(kind, path, paths.encode_config(config)))
+        self.apply(StoreOperation(kind, path, paths.encode_config(config)))
         if notice is not None:
-            self.apply(Operation("create", paths.CONFIG_CHANGE, notice, sequential=True))
+            self.apply(StoreOperation("create", paths.CONFIG_CHANGE, notice, sequential=True))
 
     def notices(self) -> list[bytes]:
         below = self.ensemble.tree.subtree(paths.CONFIG_CHANGES)
@@ -200,7 +202,8 @@ def test_two_brokers_that_change_a_topic_lose_nothing(cluster: Cluster) -> None:
 
 def test_topic_that_was_deleted_meanwhile_gets_no_settings(cluster: Cluster) -> None:
     cluster.apply(
-        Operation("delete", paths.topic("t")), Operation("delete", paths.topic_config("t"))
+        StoreOperation("delete", paths.topic("t")),
+        StoreOperation("delete", paths.topic_config("t")),
     )
     with pytest.raises(AssertionError):  # rejected in each of its attempts
         assert cluster.alter(0, TOPIC, "t", "retention.ms", "77000") == [0]
@@ -231,7 +234,7 @@ def test_notices_of_any_kafka_are_taken(cluster: Cluster, notice: bytes) -> None
 
 def test_notices_that_nobody_understands_hold_up_no_other(cluster: Cluster) -> None:
     for damaged in (b"", b"{}", b'{"version":2,"entity_path":"users/u/clients/c"}', b"[1]"):
-        cluster.apply(Operation("create", paths.CONFIG_CHANGE, damaged, sequential=True))
+        cluster.apply(StoreOperation("create", paths.CONFIG_CHANGE, damaged, sequential=True))
     cluster.write(
         paths.topic_config("t"), {"a": "2"}, paths.encode_config_change("/config/topics/t")
     )
@@ -242,7 +245,7 @@ def test_notices_that_nobody_understands_hold_up_no_other(cluster: Cluster) -> N
 def test_other_nodes_among_the_notices_hold_up_none(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cluster.apply(Operation("create", f"{paths.CONFIG_CHANGES}/backup"))
+    cluster.apply(StoreOperation("create", f"{paths.CONFIG_CHANGES}/backup"))
     cluster.write(
         paths.topic_config("t"), {"a": "2"}, paths.encode_config_change("/config/topics/t")
     )
@@ -273,7 +276,7 @@ def test_after_a_lost_connection_all_settings_are_read(cluster: Cluster) -> None
     cluster.hosts[1].store.lose(3_000)
     cluster.settle(100)
     cluster.write(paths.topic_config("t"), {"a": "2"}, None)
-    cluster.apply(Operation("delete", paths.topic_config("u")))
+    cluster.apply(StoreOperation("delete", paths.topic_config("u")))
     cluster.settle(5_000)
     assert cluster.hosts[0].used[0] == {"t": {"a": "t"}, "u": {"a": "u"}}
     assert cluster.hosts[1].used[0] == {"t": {"a": "2"}, "u": {}}
@@ -315,7 +318,7 @@ def test_controller_is_heard_once_the_store_knows_its_epoch(
     cluster: Cluster, is_known: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Anybody who can connect could say that he is the controller."""
-    cluster.apply(Operation("create", paths.CONTROLLER_EPOCH, b"1"))
+    cluster.apply(StoreOperation("create", paths.CONTROLLER_EPOCH, b"1"))
     request = told("t")
     epoch = 2
     request = request._replace(sender=request.sender._replace(controller_epoch=epoch))
@@ -324,7 +327,7 @@ def test_controller_is_heard_once_the_store_knows_its_epoch(
     assert not outcome.done and "t" not in cluster.hosts[1].topics
 
     if is_known:  # the server that this broker reads from was behind
-        cluster.apply(Operation("set", paths.CONTROLLER_EPOCH, b"2"))
+        cluster.apply(StoreOperation("set", paths.CONTROLLER_EPOCH, b"2"))
     cluster.ensemble.run_until(lambda: outcome.done)
 
     expected = ErrorCode.NONE if is_known else ErrorCode.STALE_CONTROLLER_EPOCH
@@ -334,7 +337,7 @@ def test_controller_is_heard_once_the_store_knows_its_epoch(
 
 
 def test_topic_made_again_has_its_new_settings(cluster: Cluster) -> None:
-    cluster.apply(Operation("delete", paths.topic_config("t")))
+    cluster.apply(StoreOperation("delete", paths.topic_config("t")))
     outcome = cluster.hosts[1].hosting.take(told("t"))
     cluster.ensemble.run_until(lambda: outcome.done)
     assert cluster.hosts[1].topics == {"t": {}}

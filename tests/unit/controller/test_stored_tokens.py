@@ -16,14 +16,14 @@ from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.metastore import token_nodes
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.simulated import Faults, SimulatedEnsemble
-from kbroker.metastore.store import Operation
-from kbroker.security.delegation import Lifetimes, Secrets, Token
-from kbroker.security.principal import Principal
+from kbroker.metastore.store import StoreOperation
+from kbroker.security.delegation import DelegationToken, Lifetimes, Secrets
+from kbroker.security.principal import KafkaPrincipal
 
 pytestmark = pytest.mark.unit
 
 CALLER = Address(ProcessKind.NETWORK, 0)
-ALICE, BOB, CAROL = (Principal("User", name) for name in ("alice", "bob", "carol"))
+ALICE, BOB, CAROL = (KafkaPrincipal("User", name) for name in ("alice", "bob", "carol"))
 LIFETIMES = Lifetimes(max_ms=100_000, renewal_ms=10_000)
 SECRETS = Secrets("the key")
 SHA = "SCRAM-SHA-512"
@@ -81,38 +81,42 @@ class Cluster:
     def outcome(self, coroutine: Any) -> Any:
         return self.outcomes(coroutine)[0]
 
-    def create(self, number: int = 0, owner: Principal = ALICE, **options: Any) -> FoundToken:
+    def create(self, number: int = 0, owner: KafkaPrincipal = ALICE, **options: Any) -> FoundToken:
         asked = CreateToken(owner, options.pop("requester", owner), [BOB], -1)
         return self.outcome(self.hosts[number].tokens.create(CALLER, asked))
 
-    def renew(self, number: int, principal: Principal, secret: bytes, period_ms: int = -1) -> Any:
+    def renew(
+        self, number: int, principal: KafkaPrincipal, secret: bytes, period_ms: int = -1
+    ) -> Any:
         return self.hosts[number].tokens.renew(CALLER, ChangeToken(principal, secret, period_ms))
 
-    def expire(self, number: int, principal: Principal, secret: bytes, period_ms: int = -1) -> Any:
+    def expire(
+        self, number: int, principal: KafkaPrincipal, secret: bytes, period_ms: int = -1
+    ) -> Any:
         return self.hosts[number].tokens.expire(CALLER, ChangeToken(principal, secret, period_ms))
 
     def logs_in(self, number: int, token_id: str) -> str | None:
         """As whom somebody with the token logs in, None if it is not accepted."""
         return self.outcome(self.hosts[number].tokens.find(token_id, SHA)).user
 
-    def stored(self) -> list[Token]:
+    def stored(self) -> list[DelegationToken]:
         tree = self.ensemble.tree
         paths = [token_nodes.path_of(name) for name in tree.children(token_nodes.TOKENS)]
         return [token_nodes.decode(path, tree.get(path).data) for path in paths]
 
-    def write(self, token: Token, data: bytes | None = None) -> None:
+    def write(self, token: DelegationToken, data: bytes | None = None) -> None:
         """Write as another broker does."""
         data = token_nodes.encode(token) if data is None else data
         path = token_nodes.path_of(token.token_id)
         kind = "create" if self.ensemble.tree.exists(path) is None else "set"
         notice = token_nodes.encode_change(token.token_id)
         writes = [
-            Operation(kind, path, data),
-            Operation("create", token_nodes.CHANGE, notice, sequential=True),
+            StoreOperation(kind, path, data),
+            StoreOperation("create", token_nodes.CHANGE, notice, sequential=True),
         ]
         self.ensemble.apply(writes, self.session_id)
 
-    def described(self, number: int, owners: list[Principal] | None) -> list[str]:
+    def described(self, number: int, owners: list[KafkaPrincipal] | None) -> list[str]:
         found: list[str] = []
         while True:
             asked = DescribeTokens(owners, found[-1] if found else "")
@@ -130,7 +134,7 @@ def test_token_is_stored_without_its_secret_and_known_to_all_brokers() -> None:
 
     assert made.secret == SECRETS.hmac_of(made.token_id)
     (stored,) = cluster.stored()
-    assert stored == Token(made.token_id, ALICE, ALICE, (BOB,), *made[4:7])
+    assert stored == DelegationToken(made.token_id, ALICE, ALICE, (BOB,), *made[4:7])
     data = cluster.ensemble.tree.get(token_nodes.path_of(made.token_id)).data
     assert made.secret.hex().encode() not in data
     assert [cluster.described(number, None) for number in (0, 1)] == [[made.token_id]] * 2
@@ -238,7 +242,9 @@ def test_renewal_and_end_at_once_leave_no_token() -> None:
 
 def test_tokens_of_a_kafka_are_known_at_the_start_and_after_its_changes() -> None:
     cluster = Cluster(1)
-    old = Token("of-kafka_1", CAROL, CAROL, (), 0, cluster.now_ms + 99_000, cluster.now_ms + 99_000)
+    old = DelegationToken(
+        "of-kafka_1", CAROL, CAROL, (), 0, cluster.now_ms + 99_000, cluster.now_ms + 99_000
+    )
     cluster.write(old)
     joined = cluster.join()
     cluster.hosts.append(joined)
@@ -266,8 +272,8 @@ def test_owner_of_another_type_lets_nobody_in() -> None:
     """A principal that logs in is a user: Group:admins must not become User:admins."""
     cluster = Cluster(1)
     end = cluster.now_ms + 99_000
-    owner = Principal("Group", "admins")
-    cluster.write(Token("of-a-group", owner, owner, (), 0, end, end))
+    owner = KafkaPrincipal("Group", "admins")
+    cluster.write(DelegationToken("of-a-group", owner, owner, (), 0, end, end))
     cluster.settle()
 
     assert cluster.logs_in(0, "of-a-group") is None
@@ -296,14 +302,14 @@ def test_tokens_are_described_by_owner_and_renewer_in_parts() -> None:
     cluster = Cluster(1)
     end = cluster.now_ms + 99_000
     for n in range(DESCRIBED_MAX * 2 + 1):
-        cluster.write(Token(f"t{n:04}", ALICE, CAROL, (BOB,), 0, end, end))
+        cluster.write(DelegationToken(f"t{n:04}", ALICE, CAROL, (BOB,), 0, end, end))
     other = cluster.create(0, owner=CAROL).token_id
     cluster.settle(20_000)
 
     all_of_alice = [f"t{n:04}" for n in range(DESCRIBED_MAX * 2 + 1)]
     assert cluster.described(0, [ALICE]) == all_of_alice
     assert cluster.described(0, [BOB]) == sorted([*all_of_alice, other])
-    assert cluster.described(0, [Principal("User", "dave")]) == []
+    assert cluster.described(0, [KafkaPrincipal("User", "dave")]) == []
     assert cluster.described(0, None) == sorted([*all_of_alice, other])
 
 

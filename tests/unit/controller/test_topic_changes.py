@@ -13,10 +13,10 @@ from kbroker.cluster.control_requests import UpdateMetadata
 from kbroker.cluster.topic_ids import local_topic_id
 from kbroker.controller.state import decisions
 from kbroker.controller.state.state import PartitionState
-from kbroker.controller.state.topics import NewTopic
+from kbroker.controller.state.topics import PlannedTopic
 from kbroker.controller.store import persistence
 from kbroker.metastore import paths
-from kbroker.metastore.store import Operation
+from kbroker.metastore.store import StoreOperation
 
 pytestmark = pytest.mark.unit
 
@@ -33,7 +33,7 @@ def cluster() -> Controlled:
 def rewrite(cluster: Controlled, name: str, **fields: object) -> None:
     node = cluster.ensemble.tree.get(paths.topic(name))
     document = json.dumps(json.loads(node.data) | fields).encode()
-    cluster.apply(Operation("set", node.path, document, node.stat.version))
+    cluster.apply(StoreOperation("set", node.path, document, node.stat.version))
 
 
 def test_topic_without_states_is_led_by_the_first_replica_that_lives(cluster: Controlled) -> None:
@@ -77,7 +77,7 @@ def test_added_partitions_are_led(cluster: Controlled) -> None:
     assert cluster.leaders(0) == {("t", 1): (1, [1, 0], True)}
 
 
-def create(cluster: Controlled, new: NewTopic) -> None:
+def create(cluster: Controlled, new: PlannedTopic) -> None:
     """As a request does: of a topic that another client has created it takes what is stored."""
 
     def decide() -> decisions.Decision:
@@ -95,14 +95,14 @@ def create(cluster: Controlled, new: NewTopic) -> None:
 
 def test_topic_that_a_request_has_met_before_its_watch_is_led(cluster: Controlled) -> None:
     cluster.create_topic("t", [0, 1], [1])
-    create(cluster, NewTopic("t", local_topic_id("cluster", "t"), {0: [1]}, {}))
+    create(cluster, PlannedTopic("t", local_topic_id("cluster", "t"), {0: [1]}, {}))
     cluster.settle()
     assert (cluster.stored("t", 0), cluster.stored("t", 1)) == ((0, 0, [0, 1]), (1, 0, [1]))
     assert cluster.leaders(1) == {("t", 0): (0, [0, 1], True), ("t", 1): (1, [1], True)}
 
 
 def test_partitions_that_others_add_to_a_topic_of_a_request_are_led(cluster: Controlled) -> None:
-    create(cluster, NewTopic("t", local_topic_id("cluster", "t"), {0: [0]}, {}))
+    create(cluster, PlannedTopic("t", local_topic_id("cluster", "t"), {0: [0]}, {}))
     cluster.settle()
     cluster.forget()
     rewrite(cluster, "t", partitions={"0": [0], "1": [1]})
@@ -125,7 +125,7 @@ def test_what_others_wrote_into_a_topic_is_kept_when_it_is_enlarged(cluster: Con
 
 def test_topic_of_an_old_kafka_is_taken_as_it_is(cluster: Controlled) -> None:
     document = b'{"version":1,"partitions":{"0":[1]}}'
-    cluster.apply(Operation("create", paths.topic("t"), document))
+    cluster.apply(StoreOperation("create", paths.topic("t"), document))
     cluster.settle()
     assert cluster.stored() == (1, 0, [1])
     assert cluster.ensemble.tree.get(paths.topic("t")).data == document
@@ -134,8 +134,8 @@ def test_topic_of_an_old_kafka_is_taken_as_it_is(cluster: Controlled) -> None:
 def test_topic_that_nobody_can_read_is_ignored(
     cluster: Controlled, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cluster.apply(Operation("create", paths.topic("bad"), b'{"partitions":{"0":[0],"2":[0]}}'))
-    cluster.apply(Operation("create", paths.topic("worse"), b"{"))
+    cluster.apply(StoreOperation("create", paths.topic("bad"), b'{"partitions":{"0":[0],"2":[0]}}'))
+    cluster.apply(StoreOperation("create", paths.topic("worse"), b"{"))
     cluster.create_topic("t", [0])
     cluster.settle()
     assert [topic.name for topic in cluster.state.topics()] == ["t"]
@@ -145,7 +145,7 @@ def test_topic_that_nobody_can_read_is_ignored(
 def test_marked_topic_is_deleted_and_told_so(cluster: Controlled) -> None:
     cluster.create_topic("t", [0])
     cluster.settle()
-    cluster.apply(Operation("create", paths.delete_topic("t")))
+    cluster.apply(StoreOperation("create", paths.delete_topic("t")))
     cluster.settle()
     assert cluster.deletions == ["t"]
     assert cluster.state.existing("t").deleting
@@ -153,7 +153,7 @@ def test_marked_topic_is_deleted_and_told_so(cluster: Controlled) -> None:
 
 
 def test_mark_of_an_unknown_topic_is_removed(cluster: Controlled) -> None:
-    cluster.apply(Operation("create", paths.delete_topic("none")))
+    cluster.apply(StoreOperation("create", paths.delete_topic("none")))
     cluster.settle()
     assert cluster.ensemble.tree.children(paths.DELETE_TOPICS) == []
     assert cluster.deletions == []
@@ -163,7 +163,7 @@ def test_marks_are_removed_where_topics_may_not_be_deleted(cluster: Controlled) 
     cluster.settings["delete.topic.enable"] = False
     cluster.create_topic("t", [0])
     cluster.settle()
-    cluster.apply(Operation("create", paths.delete_topic("t")))
+    cluster.apply(StoreOperation("create", paths.delete_topic("t")))
     cluster.settle()
     assert cluster.ensemble.tree.children(paths.DELETE_TOPICS) == []
     assert not cluster.state.existing("t").deleting
@@ -174,7 +174,7 @@ def test_topic_that_was_removed_is_unknown_and_its_logs_are_kept(cluster: Contro
     cluster.settle()
     nodes = [paths.topic("t"), *(node.path for node in cluster.ensemble.tree.subtree(
         paths.topic("t")))]  # fmt: skip
-    cluster.apply(*[Operation("delete", path) for path in reversed(nodes)])
+    cluster.apply(*[StoreOperation("delete", path) for path in reversed(nodes)])
     cluster.settle()
     assert cluster.state.topic("t") is None
     assert cluster.known(0)[("t", 0)][0] == -2
@@ -199,9 +199,9 @@ def test_topic_that_cannot_be_read_keeps_no_other_from_being_led(
         ("bad", b'{"partitions":{"0":null}}'),
         ("a name", b'{"partitions":{"0":[0]}}'),
     ):
-        cluster.apply(Operation("create", paths.topic(name), data))
+        cluster.apply(StoreOperation("create", paths.topic(name), data))
     cluster.create_topic("t", [0])
-    cluster.apply(Operation("set", paths.topic_config("t"), b"[]"))
+    cluster.apply(StoreOperation("set", paths.topic_config("t"), b"[]"))
     cluster.settle()
 
     assert cluster.leaders(0) == {("t", 0): (0, [0], True)}
@@ -236,7 +236,7 @@ def test_partition_whose_state_cannot_be_read_is_left_alone(
         "t", [0, 1], [0, 1], states={n: PartitionState(0, 7, [0, 1], [0, 1]) for n in range(2)}
     )
     path, damaged = paths.partition_state("t", 0), b'{"leader":0,"leader_epoch":"x","isr":[0]}'
-    cluster.apply(Operation("set", path, damaged))
+    cluster.apply(StoreOperation("set", path, damaged))
     cluster.start()
     cluster.leave(0)
     cluster.settle(5_000)
@@ -251,7 +251,7 @@ def test_mark_of_a_topic_that_cannot_be_read_stays() -> None:
     cluster = Controlled()
     cluster.register(0)
     for path, data in ((paths.topic("t"), b"{"), (paths.delete_topic("t"), b"")):
-        cluster.apply(Operation("create", path, data))
+        cluster.apply(StoreOperation("create", path, data))
     cluster.start()
 
     assert cluster.ensemble.tree.exists(paths.delete_topic("t")) is not None

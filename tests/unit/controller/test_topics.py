@@ -13,7 +13,7 @@ from kbroker.controller.state.topics import (
     plan_topic,
 )
 from kbroker.errors import ConfigError, ErrorCode, WireError
-from kbroker.ipc.calls import Assigned, Setting, TopicToCreate
+from kbroker.ipc.calls import Assigned, SettingValue, TopicToCreate
 
 pytestmark = pytest.mark.unit
 
@@ -44,7 +44,7 @@ def plan(
         partitions,
         factor,
         [Assigned(*assigned) for assigned in assignments],
-        [Setting(*setting) for setting in configs],
+        [SettingValue(*setting) for setting in configs],
     )
     defaults = {"partitions": 3, "replication_factor": 1}
     return plan_topic(

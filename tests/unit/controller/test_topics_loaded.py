@@ -12,7 +12,7 @@ from kbroker.cluster.topic_ids import TopicIds
 from kbroker.controller.state.state import ClusterState, PartitionState
 from kbroker.controller.store import persistence
 from kbroker.metastore import paths
-from kbroker.metastore.store import Operation
+from kbroker.metastore.store import StoreOperation
 
 pytestmark = pytest.mark.unit
 
@@ -61,7 +61,7 @@ def test_partition_is_one_request(cluster: Controlled, monkeypatch: pytest.Monke
 def test_topic_that_cannot_be_parsed_is_left_out(
     cluster: Controlled, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cluster.apply(Operation("create", paths.topic("damaged"), b"{"))
+    cluster.apply(StoreOperation("create", paths.topic("damaged"), b"{"))
 
     assert [topic.name for topic in load(cluster).topics()] == ["t"]
     assert "ignoring topic damaged of the store" in caplog.text

@@ -16,7 +16,7 @@ from kbroker.metastore.embedded import EmbeddedStore
 from kbroker.metastore.node_file import NodeFile
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.simulated import Faults, SimulatedEnsemble
-from kbroker.metastore.store import Node, NoNode, Operation, Store
+from kbroker.metastore.store import Node, NoNode, Store, StoreOperation
 
 pytestmark = pytest.mark.unit
 
@@ -81,18 +81,18 @@ class Cluster:
         self.ensemble.run_until(lambda: all(broker.started.done for broker in brokers))
         assert [broker.started.error for broker in brokers] == [None] * len(brokers)
 
-    def apply(self, *operations: Operation) -> None:
+    def apply(self, *operations: StoreOperation) -> None:
         self.ensemble.apply(list(operations), self.session_id)
 
     def write(self, name: str, data: bytes, *, notifies: bool = True) -> None:
         path = f"{THINGS}/{name}"
         kind = "create" if self.ensemble.tree.exists(path) is None else "set"
-        self.apply(Operation(kind, path, data))
+        self.apply(StoreOperation(kind, path, data))
         if notifies:
             self.notify(name.encode())
 
     def notify(self, name: bytes, prefix: str = PREFIXES[0]) -> None:
-        self.apply(Operation("create", prefix, name, sequential=True))
+        self.apply(StoreOperation("create", prefix, name, sequential=True))
 
     def settle(self, within_ms: int = 400) -> None:
         waited = self.ensemble.sleep(within_ms)
@@ -101,7 +101,7 @@ class Cluster:
 
 def test_brokers_that_start_together_create_the_missing_nodes_and_read_the_others() -> None:
     cluster = Cluster(0)
-    cluster.apply(Operation("create", THINGS))
+    cluster.apply(StoreOperation("create", THINGS))
     cluster.write("a", b"1", notifies=False)
     brokers = [cluster.join() for _ in range(3)]
     cluster.until_started(*brokers)
@@ -154,7 +154,7 @@ def test_after_a_lost_connection_everything_is_read_and_watched_again(ends_sessi
         broker.store.lose(1_000)
     assert not broker.tree.is_connected
     cluster.write("a", b"2", notifies=False)
-    cluster.apply(Operation("delete", f"{THINGS}/gone"))
+    cluster.apply(StoreOperation("delete", f"{THINGS}/gone"))
     cluster.settle(5_000)
 
     assert broker.tree.is_connected
@@ -212,10 +212,12 @@ def test_nodes_of_notifications_that_were_removed_are_used_again_once_they_are_b
     cluster.write("a", b"1")
     cluster.settle()
     (notice,) = cluster.ensemble.tree.children(CHANGES)
-    cluster.apply(Operation("delete", f"{CHANGES}/{notice}"), Operation("delete", CHANGES))
+    cluster.apply(
+        StoreOperation("delete", f"{CHANGES}/{notice}"), StoreOperation("delete", CHANGES)
+    )
     cluster.write("a", b"2", notifies=False)
     cluster.settle(3_000)
-    cluster.apply(Operation("create", CHANGES))
+    cluster.apply(StoreOperation("create", CHANGES))
     cluster.settle(60_000)
     assert broker.known == {"a": b"2"}, "everything is read: who knows what was said meanwhile"
 
@@ -300,7 +302,9 @@ def test_store_of_one_broker_is_read_once_and_has_no_notifications(tmp_path: Pat
     broker = Broker(store, lambda _: Pending(), lambda: 0)
     assert broker.started.done
     assert broker.started.error is None
-    store.apply([Operation("create", f"{THINGS}/a"), Operation("create", f"{CHANGES}/change_1")])
+    store.apply(
+        [StoreOperation("create", f"{THINGS}/a"), StoreOperation("create", f"{CHANGES}/change_1")]
+    )
 
     assert run(broker.tree.catch_up()).done
     assert broker.reads == [EVERYTHING]

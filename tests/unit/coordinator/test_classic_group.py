@@ -19,7 +19,7 @@ from support.clients.group_clients import (
 from support.coordinators.coordinator_host import CoordinatorHost, value_of
 
 from kbroker.coordinator.group.classic.classic_group import ClassicGroup
-from kbroker.coordinator.group.classic.classic_member import Member
+from kbroker.coordinator.group.classic.classic_member import ClassicGroupMember
 from kbroker.coordinator.group.group import CONSUMER
 from kbroker.coordinator.records.offsets_topic import GroupMetadataKey, GroupMetadataValue
 from kbroker.errors import ErrorCode, WireError
@@ -292,7 +292,7 @@ def adopted(host: CoordinatorHost, reason: str | None) -> list[Client]:
         client.member_id, client.generation, client.protocol = name, 7, "range"
         clients.append(client)
         host_and_timeouts = "/h", 60_000, SESSION_MS
-        member = Member(
+        member = ClassicGroupMember(
             name, client.instance_id, name, *host_and_timeouts, client.protocols, name.encode()
         )
         members.append(member)

@@ -10,7 +10,7 @@ from support.coordinators.coordinator_host import CoordinatorHost
 
 from kbroker.coordinator.group.consumer.consumer import ConsumerProtocol
 from kbroker.coordinator.group.machine import GroupMachine
-from kbroker.coordinator.machine import Operation
+from kbroker.coordinator.machine import CoordinatorOperation
 from kbroker.coordinator.offsets.offsets import Offsets
 from kbroker.coordinator.records import offsets_topic as records
 from kbroker.errors import ErrorCode, WireError
@@ -472,7 +472,7 @@ def test_tombstone_of_what_is_not_there_does_nothing(host: CoordinatorHost, key:
 
 
 def test_group_is_what_operations_wrote_even_in_one_batch(host: CoordinatorHost) -> None:
-    op = Operation()
+    op = CoordinatorOperation()
     FakeConsumer(host, "m1", ["a"]).join()
 
     host.machine.groups["g"].delete(op)

@@ -13,11 +13,11 @@ from kbroker.security.acl_authorizer import AclAuthorizer
 from kbroker.security.acl_index import AclIndex
 from kbroker.security.acls import PatternType
 from kbroker.security.operations import AclOperation, Kind
-from kbroker.security.principal import Principal
+from kbroker.security.principal import KafkaPrincipal
 
 pytestmark = pytest.mark.unit
 
-ADMIN, ALICE, BOB = (Principal("User", name) for name in ("admin", "alice", "bob"))
+ADMIN, ALICE, BOB = (KafkaPrincipal("User", name) for name in ("admin", "alice", "bob"))
 
 
 class Rules:
@@ -29,7 +29,7 @@ class Rules:
         self._host = host
         host.accesses = AccessTable(self._authorizer)
 
-    def describe(self, prefix: str, *principals: Principal) -> None:
+    def describe(self, prefix: str, *principals: KafkaPrincipal) -> None:
         """Only these may."""
         acls = [
             acl("*", AclOperation.DESCRIBE, Kind.TOPIC, prefix, PatternType.PREFIXED,
@@ -57,7 +57,7 @@ def rules(host: CoordinatorHost) -> Rules:
     return made
 
 
-def subscriber(host: CoordinatorHost, principal: Principal, regex: str = ".*") -> FakeConsumer:
+def subscriber(host: CoordinatorHost, principal: KafkaPrincipal, regex: str = ".*") -> FakeConsumer:
     options = {"subscribed_topic_regex": regex}
     return FakeConsumer(host, principal.name, None, principal=principal, **options)
 

@@ -8,7 +8,7 @@ import pytest
 from support.coordinators.coordinator_host import CoordinatorHost, value_of
 
 from kbroker.coordinator.group.machine import GroupMachine, Part
-from kbroker.coordinator.machine import Call, Operation
+from kbroker.coordinator.machine import Call, CoordinatorOperation
 from kbroker.coordinator.records.offsets_topic import GroupMetadataKey, GroupMetadataValue
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.rpc import Pending
@@ -28,7 +28,7 @@ class Counting(Part):
         self.handlers = {ApiKey.HEARTBEAT: self.beat}
         self.replayers = {GroupMetadataKey: self.replay}
 
-    def beat(self, op: Operation, call: Call) -> Any:
+    def beat(self, op: CoordinatorOperation, call: Call) -> Any:
         group_id = call.request.group_id
         if group_id == "bad":
             raise WireError(ErrorCode.INVALID_GROUP_ID)
@@ -41,7 +41,7 @@ class Counting(Part):
         self.host.set_timer(group_id, 10, self.answer, pending, group_id)
         return pending
 
-    def answer(self, op: Operation, pending: Pending, group_id: str) -> None:
+    def answer(self, op: CoordinatorOperation, pending: Pending, group_id: str) -> None:
         self.waiting.remove(pending)
         op.respond(pending, HeartbeatResponse(error_code=self.generations[group_id]))
 

@@ -11,7 +11,7 @@ from support.storage.log_store import LogStore, break_file, end_turn
 
 from kbroker.cluster.changes import ImageChanges, TopicChange
 from kbroker.cluster.image import ClusterImage
-from kbroker.coordinator.machine import Call, Operation
+from kbroker.coordinator.machine import Call, CoordinatorOperation
 from kbroker.coordinator.records.offsets_topic import (
     RECORDS,
     OffsetCommitKey,
@@ -52,7 +52,7 @@ class Register:
         }
         self.tasks = {ApiKey.LEAVE_GROUP: self.set_later}
 
-    def set(self, op: Operation, name: str, value: int, *, touch: bool = False) -> Any:
+    def set(self, op: CoordinatorOperation, name: str, value: int, *, touch: bool = False) -> Any:
         if value < 0:
             raise WireError(ErrorCode.INVALID_REQUEST)
         if touch:
@@ -64,7 +64,7 @@ class Register:
             op.respond(pending, value)
         return f"{name} was {self.values.get(name)}"
 
-    def wait(self, op: Operation, name: str) -> Pending:
+    def wait(self, op: CoordinatorOperation, name: str) -> Pending:
         op.touch()
         pending = Pending()
         self.waiting.setdefault(name, []).append(pending)
@@ -90,10 +90,10 @@ class Register:
     def replay_marker(self, offset: int, producer_id: int, epoch: int, commit: bool) -> None:
         self.markers.append((offset, producer_id, epoch, commit))
 
-    def loaded(self, op: Operation) -> None:
+    def loaded(self, op: CoordinatorOperation) -> None:
         self.loads += 1
 
-    def on_image(self, op: Operation, changed: ImageChanges) -> None:
+    def on_image(self, op: CoordinatorOperation, changed: ImageChanges) -> None:
         self.images.append(changed)
 
     def close(self, error: Exception) -> None:
@@ -301,7 +301,7 @@ class TestTooFewInSync:
         process.log.set_high_watermark(0)
         committed, seen = process.log.appender.committed, []
 
-        def operation(op: Operation) -> str:
+        def operation(op: CoordinatorOperation) -> str:
             process.machine.set(op, "a", 1)
             op.then(lambda: seen.append("followed"))
             return "set"
@@ -358,7 +358,7 @@ class TestOperations:
     def test_operation_asked_for_inside_another_runs_after_it(self, process: Process) -> None:
         seen: list[Any] = []
 
-        def outer(op: Operation) -> str:
+        def outer(op: CoordinatorOperation) -> str:
             inner = process.shard.execute(process.machine.set, "a", 2)
             inner.then(lambda done: seen.append(done.value))
             process.machine.set(op, "a", 1)
@@ -389,7 +389,7 @@ class TestOperations:
     def test_callback_runs_after_the_commit_only(self, process: Process) -> None:
         seen = []
 
-        def operation(op: Operation) -> None:
+        def operation(op: CoordinatorOperation) -> None:
             process.machine.set(op, "a", 1)
             op.then(lambda: seen.append(process.log.high_watermark))
 
@@ -413,7 +413,7 @@ class TestOperations:
         assert process.machine.values == {"a": 9}
 
     def test_transactional_records_carry_their_producer(self, process: Process) -> None:
-        def operation(op: Operation) -> None:
+        def operation(op: CoordinatorOperation) -> None:
             op.producer = (77, 2)
             process.machine.set(op, "a", 1)
 
@@ -666,7 +666,7 @@ class TestLoad:
 
 
 def test_shard_knows_the_open_transactions_of_its_log(process: Process) -> None:
-    def operation(op: Operation) -> None:
+    def operation(op: CoordinatorOperation) -> None:
         op.producer = (77, 2)
         process.machine.set(op, "a", 1)
 

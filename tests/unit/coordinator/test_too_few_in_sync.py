@@ -25,7 +25,7 @@ from support.coordinators.coordinator_host import CoordinatorHost, value_of
 from support.coordinators.offsets_host import OffsetsHost
 from support.coordinators.transaction_host import ID, TransactionHost, host_with_topics
 
-from kbroker.coordinator.transaction.state import State
+from kbroker.coordinator.transaction.state import TransactionStatus
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.rpc import Pending
 
@@ -250,7 +250,7 @@ def test_transaction_is_neither_extended_nor_ended(host: TransactionHost) -> Non
     assert host.add(producer, 0) == [0], "it has this partition"
     assert host.verify(producer, 0) == 0
 
-    assert (host.txn.state, host.markers, host.loads) == (State.ONGOING, [], 1)
+    assert (host.txn.state, host.markers, host.loads) == (TransactionStatus.ONGOING, [], 1)
     host.is_refusing = False
     assert host.end(producer).error_code == 0
     assert len(host.markers) == 1
@@ -270,12 +270,12 @@ def test_transaction_whose_markers_are_written_completes_afterwards(host: Transa
     host.is_refusing = True
     for _ in range(5):
         wake(host, 1_000)
-    assert (host.txn.state, host.loads) == (State.PREPARE_COMMIT, 1)
+    assert (host.txn.state, host.loads) == (TransactionStatus.PREPARE_COMMIT, 1)
 
     host.is_refusing = False
     wake(host, 1_000)
 
-    assert host.txn.state == State.COMPLETE_COMMIT
+    assert host.txn.state == TransactionStatus.COMPLETE_COMMIT
 
 
 @pytest.mark.parametrize(
@@ -289,12 +289,12 @@ def test_marker_that_too_few_replicas_have_is_sent_again(
     host.marker_code = int(error)
     host.send_end(producer)
     wake(host, 1_000)
-    assert host.txn.state == State.PREPARE_COMMIT
+    assert host.txn.state == TransactionStatus.PREPARE_COMMIT
 
     host.marker_code = 0
     wake(host, 1_000)
 
-    assert host.txn.state == State.COMPLETE_COMMIT
+    assert host.txn.state == TransactionStatus.COMPLETE_COMMIT
 
 
 def test_transaction_that_is_overdue_is_aborted_afterwards(host: TransactionHost) -> None:
@@ -302,12 +302,12 @@ def test_transaction_that_is_overdue_is_aborted_afterwards(host: TransactionHost
     host.add(producer, 0)
     host.is_refusing = True
     host.advance(60_000)
-    assert host.txn.state == State.ONGOING
+    assert host.txn.state == TransactionStatus.ONGOING
 
     host.is_refusing = False
     host.advance(30_000)
 
-    assert host.txn.state == State.COMPLETE_ABORT
+    assert host.txn.state == TransactionStatus.COMPLETE_ABORT
 
 
 def test_unused_transactional_id_expires_afterwards(host: TransactionHost) -> None:

@@ -12,8 +12,8 @@ from kbroker.exposition.mbeans import (
     PERCENT,
     TIMES,
     Bean,
+    Distribution,
     Tags,
-    Times,
     attributes,
     confluent_lines,
     jmx_lines,
@@ -62,7 +62,7 @@ def test_percent_is_a_share() -> None:
 
 
 def test_times_have_a_count_and_quantiles_and_no_sum() -> None:
-    times = Times(7, 2.0, [1.0, 2.0, 3.0, 4.0, 5.0, 6.5])
+    times = Distribution(7, 2.0, [1.0, 2.0, 3.0, 4.0, 5.0, 6.5])
 
     lines = text_of(jmx_lines(TOTAL, [(Tags(("request", "Produce")), times)]))
 

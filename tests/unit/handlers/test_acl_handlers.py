@@ -9,22 +9,29 @@ import pytest
 from support.network.network_process import NetworkProcess
 
 from kbroker.errors import ErrorCode, WireError
-from kbroker.ipc.calls import AclResult, DeletedAcl, DeletedAcls
+from kbroker.ipc.calls import AclResult, DeletedAcl, FilterDeletions
 from kbroker.protocol.messages.create_acls import CreateAclsRequest
 from kbroker.protocol.messages.delete_acls import DeleteAclsRequest
 from kbroker.protocol.messages.describe_acls import DescribeAclsRequest
 from kbroker.security.acl_authorizer import AclAuthorizer
 from kbroker.security.acl_index import AclIndex
-from kbroker.security.acls import Acl, AclFilter, Entry, PatternType, Permission, Resource
+from kbroker.security.acls import (
+    AccessControlEntry,
+    AclBinding,
+    AclFilter,
+    PatternType,
+    Permission,
+    ResourcePattern,
+)
 from kbroker.security.operations import AclOperation, Kind
-from kbroker.security.principal import ANONYMOUS, Principal
+from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 
 pytestmark = pytest.mark.unit
 
-TOPIC = Resource(Kind.TOPIC, PatternType.LITERAL, "t")
-PREFIX = Resource(Kind.TOPIC, PatternType.PREFIXED, "t")
-ALICE = Entry("User:alice", "*", AclOperation.READ, Permission.ALLOW)
-BOB = Entry("User:bob", "192.0.2.1", AclOperation.WRITE, Permission.DENY)
+TOPIC = ResourcePattern(Kind.TOPIC, PatternType.LITERAL, "t")
+PREFIX = ResourcePattern(Kind.TOPIC, PatternType.PREFIXED, "t")
+ALICE = AccessControlEntry("User:alice", "*", AclOperation.READ, Permission.ALLOW)
+BOB = AccessControlEntry("User:bob", "192.0.2.1", AclOperation.WRITE, Permission.DENY)
 
 
 @pytest.fixture
@@ -77,7 +84,9 @@ def test_acls_are_created_by_the_controller_process_of_this_broker(
     assert create(process, creation(), version=version) == [0]
 
     (call,) = process.calls("create_acls")
-    assert [Acl(Resource(*r), Entry(*e)) for r, e in call["acls"]] == [Acl(TOPIC, ALICE)]
+    assert [AclBinding(ResourcePattern(*r), AccessControlEntry(*e)) for r, e in call["acls"]] == [
+        AclBinding(TOPIC, ALICE)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -131,10 +140,11 @@ def test_acl_results_are_those_of_the_store(process: NetworkProcess) -> None:
     assert found == [(0, ""), (ErrorCode.UNKNOWN_SERVER_ERROR, "why")]
 
 
-def described(response: Any) -> dict[Resource, set[Entry]]:
+def described(response: Any) -> dict[ResourcePattern, set[AccessControlEntry]]:
     return {
-        Resource(row.resource_type, row.pattern_type, row.resource_name): {
-            Entry(acl.principal, acl.host, acl.operation, acl.permission_type) for acl in row.acls
+        ResourcePattern(row.resource_type, row.pattern_type, row.resource_name): {
+            AccessControlEntry(acl.principal, acl.host, acl.operation, acl.permission_type)
+            for acl in row.acls
         }
         for row in response.resources
     }
@@ -195,10 +205,10 @@ def test_acl_filter_with_unknown_numbers_is_rejected(process: NetworkProcess, fi
 def test_acls_that_were_deleted_are_named(process: NetworkProcess) -> None:
     asked: list[AclFilter] = []
 
-    def delete(to: Any, filters: Sequence[Any], **_: Any) -> list[DeletedAcls]:
+    def delete(to: Any, filters: Sequence[Any], **_: Any) -> list[FilterDeletions]:
         asked.extend(AclFilter(*one) for one in filters)
-        rows = [DeletedAcl(Acl(TOPIC, ALICE)), DeletedAcl(Acl(PREFIX, BOB), 1, "why")]
-        return [DeletedAcls(rows), DeletedAcls([])]
+        rows = [DeletedAcl(AclBinding(TOPIC, ALICE)), DeletedAcl(AclBinding(PREFIX, BOB), 1, "why")]
+        return [FilterDeletions(rows), FilterDeletions([])]
 
     process.set_response("delete_acls", delete)
     cls = DeleteAclsRequest.DeleteAclsFilter
@@ -216,7 +226,7 @@ def test_acls_that_were_deleted_are_named(process: NetworkProcess) -> None:
 
 
 def test_acl_changes_name_who_asked(process: NetworkProcess) -> None:
-    alice = Principal("User", "alice")
+    alice = KafkaPrincipal("User", "alice")
     assert process.acls is not None
     process.follow(AclAuthorizer(process.acls, [alice], allows_if_none=False))
     process.connection.access = process.accesses.of(alice, "192.0.2.9")

@@ -20,7 +20,7 @@ from kbroker.protocol import codec
 from kbroker.protocol.api import ApiKey, response_class
 from kbroker.protocol.message import Struct
 from kbroker.security.operations import CLUSTER_NAME, AclOperation, Kind
-from kbroker.security.principal import ANONYMOUS, Principal
+from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 
 pytestmark = pytest.mark.unit
 
@@ -640,9 +640,9 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("key", CHANGES, ids=lambda key: key.name)
-@pytest.mark.parametrize("principal", [ANONYMOUS, Principal("User", "alice")], ids=str)
+@pytest.mark.parametrize("principal", [ANONYMOUS, KafkaPrincipal("User", "alice")], ids=str)
 def test_controller_is_told_who_asks_for_a_change(
-    process: NetworkProcess, key: ApiKey, principal: Principal
+    process: NetworkProcess, key: ApiKey, principal: KafkaPrincipal
 ) -> None:
     def answer(to: Any, **args: Any) -> Any:
         raise WireError(ErrorCode.NOT_CONTROLLER)

@@ -17,11 +17,11 @@ from kbroker.handlers.delegation_tokens import NAME_CHARS_MAX, RENEWERS_MAX
 from kbroker.handlers.registry import HANDLERS
 from kbroker.protocol.api import ApiKey, request_class
 from kbroker.security.operations import AclOperation, Kind
-from kbroker.security.principal import ANONYMOUS, Principal
+from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 
 pytestmark = pytest.mark.unit
 
-ALICE, BOB = Principal("User", "alice"), Principal("User", "bob")
+ALICE, BOB = KafkaPrincipal("User", "alice"), KafkaPrincipal("User", "bob")
 KEYS = [
     ApiKey.CREATE_DELEGATION_TOKEN,
     ApiKey.RENEW_DELEGATION_TOKEN,
@@ -34,7 +34,7 @@ SECRET = b"s" * 64
 
 
 def process_for(
-    principal: Principal = ALICE, protocol: str = "SASL_SSL", *, is_token: bool = False,
+    principal: KafkaPrincipal = ALICE, protocol: str = "SASL_SSL", *, is_token: bool = False,
     key: str = "the key",
 ) -> NetworkProcess:  # fmt: skip
     process = NetworkProcess(delegation_token_master_key=key)
@@ -50,8 +50,8 @@ def process() -> NetworkProcess:
     return process_for()
 
 
-def row(token_id: str, owner: Principal, requester: Principal | None = None,
-        renewers: tuple[Principal, ...] = ()) -> list[Any]:  # fmt: skip
+def row(token_id: str, owner: KafkaPrincipal, requester: KafkaPrincipal | None = None,
+        renewers: tuple[KafkaPrincipal, ...] = ()) -> list[Any]:  # fmt: skip
     """A token as the controller process has it."""
     who = list(owner), list(requester or owner), [list(renewer) for renewer in renewers]
     return [token_id, *who, 10, 20, 30, SECRET.hex()]
@@ -63,8 +63,8 @@ def created(process: NetworkProcess, **fields: Any) -> list[dict[str, Any]]:
 
     def create(to: Any, **args: Any) -> Any:
         asked.append(args)
-        owner, requester = Principal(*args["owner"]), Principal(*args["requester"])
-        return row("an-id", owner, requester, tuple(Principal(*r) for r in args["renewers"]))
+        owner, requester = KafkaPrincipal(*args["owner"]), KafkaPrincipal(*args["requester"])
+        return row("an-id", owner, requester, tuple(KafkaPrincipal(*r) for r in args["renewers"]))
 
     process.set_response("create_token", create)
     return asked
@@ -92,7 +92,7 @@ def renewer(name: str, kind: str = "User") -> Any:
     ],
 )
 def test_only_who_has_authenticated_without_a_token_may_ask(
-    key: ApiKey, principal: Principal, protocol: str, is_token: bool, code: int
+    key: ApiKey, principal: KafkaPrincipal, protocol: str, is_token: bool, code: int
 ) -> None:
     process = process_for(principal, protocol, is_token=is_token)
     created(process)
@@ -289,7 +289,7 @@ def test_tokens_of_others_are_described_as_acls_say(
 ) -> None:
     """By DESCRIBE on a token, or DESCRIBE_TOKENS on its owner (KIP-373)."""
     process.follow(Rules(lambda *what: what == allowed))
-    carol = Principal("User", "carol")
+    carol = KafkaPrincipal("User", "carol")
     tokens = [row("b1", BOB), row("b2", BOB), row("c", carol)]
     process.set_response("describe_tokens", in_parts(tokens))
 

@@ -21,7 +21,7 @@ from kbroker._ext.network.connection import (
 from kbroker.config.loader import BrokerConfig, load_properties
 from kbroker.errors import ConfigError, ErrorCode, WireError
 from kbroker.handlers import sasl
-from kbroker.handlers.sasl import Login
+from kbroker.handlers.sasl import ConnectionLogin
 from kbroker.handlers.support.sasl_listener import sasl_listener
 from kbroker.ipc.pending import Pending
 from kbroker.logcontext import RateLimit
@@ -34,7 +34,7 @@ from kbroker.metrics.catalog import (
 from kbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kbroker.security.access import AccessTable
-from kbroker.security.principal import Principal
+from kbroker.security.principal import KafkaPrincipal
 from kbroker.security.sasl.scram import from_password
 from kbroker.wire.sasl import Scram
 
@@ -66,7 +66,7 @@ class Client:
         process.loop.end = self.ended.append
         process.beside = SimpleNamespace(run=self._run)
         self.connection = connection = process.connection
-        connection.phase, connection.login = HANDSHAKE, Login()
+        connection.phase, connection.login = HANDSHAKE, ConnectionLogin()
         connection.close_reason, connection.session_end_ms = None, 0
         connection.authenticate_again = lambda phase: setattr(connection, "phase", phase)
         connection.identify = lambda access: setattr(connection, "access", access)
@@ -274,7 +274,7 @@ def test_credential_of_another_user_lets_nobody_in(client):
 
 def next_connection(client: Client) -> Client:
     """Its next connection."""
-    client.connection.phase, client.connection.login = HANDSHAKE, Login()
+    client.connection.phase, client.connection.login = HANDSHAKE, ConnectionLogin()
     return client
 
 
@@ -571,7 +571,7 @@ def test_access_is_shared_by_connections_of_a_user(client):
     client.log_in()
 
     accesses: AccessTable = client.process.accesses
-    assert client.connection.access is accesses.of(Principal("User", "alice"), "198.51.100.4")
+    assert client.connection.access is accesses.of(KafkaPrincipal("User", "alice"), "198.51.100.4")
 
 
 def test_response_of_handshake_is_version_0s_for_version_0(client):

@@ -30,7 +30,7 @@ Outcome = dict[tuple[str, int], Any]
 
 
 def respond_with(
-    operation: calls.Operation[Any, Any], serve: Callable[..., Any], to: Address, **said: Any
+    operation: calls.CallOperation[Any, Any], serve: Callable[..., Any], to: Address, **said: Any
 ) -> Any:
     answered = run(serve(to, request(operation, **said)))
     if answered.error is not None:

@@ -10,7 +10,7 @@ import pytest
 from kbroker.cluster.control_requests import LeaderAndIsr, LedPartition, PartitionKey, Sender
 from kbroker.errors import ErrorCode, WireError
 from kbroker.hosting.isr_changes import BACKOFF_MS, BATCH_MS, UNANSWERED_MS, IsrChanges
-from kbroker.hosting.replicas import HostedReplicas, Replica
+from kbroker.hosting.replicas import HostedReplica, HostedReplicas
 from kbroker.hosting.slots import Slot
 from kbroker.ipc.calls import IsrResult, IsrState, WantedIsr
 from kbroker.ipc.pending import Pending
@@ -66,7 +66,7 @@ class Bench(Way):
         told = LedPartition("t", partition, 1, leader, leader_epoch, [1, 2, 3], 7, [1, 2, 3])
         assert self.replicas.take(LeaderAndIsr(Sender(1, 1), [told], {})) == {}
 
-    def replica(self, key: PartitionKey) -> Replica | None:
+    def replica(self, key: PartitionKey) -> HostedReplica | None:
         return self.replicas.replica(key)
 
     def change_isr(self, states: Mapping[PartitionKey, IsrState | None]) -> None:

@@ -26,7 +26,7 @@ MAKES_CALLS = (
     "rpc.call", "serve", "ctx.controller", "ctx.io_worker", "change_in_parts", "OwnerCalls",
     "call_until_answered",
 )  # fmt: skip
-CONSTANTS = {row: name for name, row in vars(calls).items() if isinstance(row, calls.Operation)}
+CONSTANTS = {row: name for name, row in vars(calls).items() if isinstance(row, calls.CallOperation)}
 
 
 @cache
@@ -118,7 +118,7 @@ def test_process_serves_what_the_table_says_and_nothing_else(kind: ProcessKind) 
 
 
 @pytest.mark.parametrize("row", calls.OPERATIONS.values(), ids=lambda row: row.name)
-def test_row_is_called_by_somebody(row: calls.Operation[Any, Any]) -> None:
+def test_row_is_called_by_somebody(row: calls.CallOperation[Any, Any]) -> None:
     constant = CONSTANTS[row]
     assert mention_counts()[constant] > serving_counts()[constant]
 
@@ -165,12 +165,12 @@ def test_kinds_that_serve_are_kinds_that_there_are() -> None:
     assert ProcessKind.SUPERVISOR not in calls.IMAGE.served_by, "it handles no topics"
 
 
-def through_json(row: calls.Operation[Any, Any], request: Any) -> Any:
+def through_json(row: calls.CallOperation[Any, Any], request: Any) -> Any:
     return row.read_request(json.loads(documents.encode(request)))
 
 
 @pytest.mark.parametrize("row", calls.OPERATIONS.values(), ids=lambda row: row.name)
-def test_every_class_of_the_table_can_be_read(row: calls.Operation[Any, Any]) -> None:
+def test_every_class_of_the_table_can_be_read(row: calls.CallOperation[Any, Any]) -> None:
     """Otherwise a class without a reader is found only by the first call."""
     for read in (row.read_request, row.read_reply):
         with pytest.raises(documents.DocumentError):
@@ -185,18 +185,18 @@ def test_every_class_of_the_table_can_be_read(row: calls.Operation[Any, Any]) ->
             calls.CreateTopics(
                 [
                     calls.TopicToCreate("t", 3, 2, [calls.Assigned(0, [1, 2])]),
-                    calls.TopicToCreate("ü", configs=[calls.Setting("retention.ms", None)]),
+                    calls.TopicToCreate("ü", configs=[calls.SettingValue("retention.ms", None)]),
                 ],
                 within_ms=7,
             ),
         ),
         (calls.DELETE_TOPICS, calls.DeleteTopics([calls.TopicToDelete(topic_id=b"\xff" * 16)])),
-        (calls.LIST_OFFSETS, calls.Questions([calls.OffsetQuestion(1, -2, 0)])),
+        (calls.LIST_OFFSETS, calls.Questions([calls.TimestampQuestion(1, -2, 0)])),
         (calls.IMAGE, calls.ImageChange({"version": 3, "topics": {"t": None}})),
     ],
 )
 def test_request_is_the_same_at_the_other_end(
-    row: calls.Operation[Any, Any], request_: Any
+    row: calls.CallOperation[Any, Any], request_: Any
 ) -> None:
     assert through_json(row, request_) == request_
 

@@ -11,25 +11,27 @@ from kbroker.ipc.lane_calls import (
     MESSAGE_BYTES,
     PART_BYTES,
     Assembler,
-    BadRequest,
-    Request,
+    LaneRequest,
     Response,
+    UnreadableRequest,
     error_text,
     pack,
     request_parts,
     response_parts,
     unpack,
 )
-from kbroker.security.principal import ANONYMOUS, NAME_BYTES_MAX, Principal
+from kbroker.security.principal import ANONYMOUS, NAME_BYTES_MAX, KafkaPrincipal
 
 pytestmark = pytest.mark.unit
 
 SIZES = [0, 1, PART_BYTES - 1, PART_BYTES, PART_BYTES + 1, 3 * PART_BYTES, 3 * PART_BYTES + 7]
 
 
-def request(size: int, token: int = 5) -> Request:
+def request(size: int, token: int = 5) -> LaneRequest:
     body = bytes(range(256)) * (size // 256) + bytes(size % 256)
-    return Request(token, 12, 3, 11, 9, "a client ä", "192.0.2.1", Principal("User", "zoë"), body)
+    return LaneRequest(
+        token, 12, 3, 11, 9, "a client ä", "192.0.2.1", KafkaPrincipal("User", "zoë"), body
+    )
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -44,7 +46,7 @@ def test_request_of_any_size_comes_out_as_it_went_in(size: int) -> None:
 
 def test_request_of_a_client_with_long_names_fits_its_lane() -> None:
     """The receiver's buffer has twice the size of a message; what is cut off there is lost."""
-    names = {"client_id": "c" * 32_767, "principal": Principal("User", "p" * NAME_BYTES_MAX)}
+    names = {"client_id": "c" * 32_767, "principal": KafkaPrincipal("User", "p" * NAME_BYTES_MAX)}
     asked = request(3 * PART_BYTES)._replace(**names)
     parts = request_parts(asked)
 
@@ -93,7 +95,7 @@ def test_damaged_messages_are_rejected() -> None:
     with pytest.raises(ValueError, match="message of"):
         assembler.response(b"short")
     assert assembler.request(parts[0]) is None
-    with pytest.raises(BadRequest, match="part at") as caught:
+    with pytest.raises(UnreadableRequest, match="part at") as caught:
         assembler.request(parts[2])
     assert caught.value.token == 5
 
@@ -102,10 +104,12 @@ def test_damaged_messages_are_rejected() -> None:
 def test_principal_that_cannot_be_read_names_its_call(principal: bytes) -> None:
     """So that the call is answered; and the next request is not that one's rest."""
     assembler = Assembler()
-    first, *_ = request_parts(request(3 * PART_BYTES)._replace(principal=Principal("User", "abcd")))
+    first, *_ = request_parts(
+        request(3 * PART_BYTES)._replace(principal=KafkaPrincipal("User", "abcd"))
+    )
     damaged = first.replace(b"User:abcd", principal.rjust(9, b"\xff"))
 
-    with pytest.raises(BadRequest) as caught:
+    with pytest.raises(UnreadableRequest) as caught:
         assembler.request(damaged)
 
     assert caught.value.token == 5

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from kbroker.ipc.mailbox import ENVELOPE, MSG_CALL, Mailbox, Message
+from kbroker.ipc.mailbox import ENVELOPE, MSG_CALL, Mailbox, MailboxMessage
 from kbroker.ipc.process_table import Address, ProcessKind, ProcessTable, region_size
 from kbroker.testing.waiting import wait_until
 
@@ -21,8 +21,8 @@ class Pair(NamedTuple):
     network: Mailbox
     io: Mailbox
 
-    def receive(self) -> Message:
-        message: Message = wait_until(self.io.receive, timeout=30)
+    def receive(self) -> MailboxMessage:
+        message: MailboxMessage = wait_until(self.io.receive, timeout=30)
         return message
 
 

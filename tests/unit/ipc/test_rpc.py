@@ -10,7 +10,7 @@ import pytest
 
 from kbroker.errors import ErrorCode
 from kbroker.ipc import calls
-from kbroker.ipc.mailbox import ENVELOPE, MSG_CALL, MSG_REPLY, Message
+from kbroker.ipc.mailbox import ENVELOPE, MSG_CALL, MSG_REPLY, MailboxMessage
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.ipc.rpc import Pending, Rpc
 
@@ -54,8 +54,8 @@ def rpc_of(mailbox: FakeMailbox) -> Rpc:
     return Rpc(fake, processes, lambda: 0)
 
 
-def message(sender: Address, kind: int, body: bytes) -> Message:
-    return Message(kind, sender, 0, bytes(ENVELOPE.size) + body)
+def message(sender: Address, kind: int, body: bytes) -> MailboxMessage:
+    return MailboxMessage(kind, sender, 0, bytes(ENVELOPE.size) + body)
 
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["while-it-is-sent", "later"])
@@ -77,7 +77,7 @@ def test_turn_looks_once_at_a_callee_however_many_calls_it_has() -> None:
     """Otherwise a request for thousands of partitions has quadratic cost."""
     processes = FakeProcesses()
     rpc = rpc_of(FakeMailbox(processes))
-    request: calls.Questions[calls.Deletion] = calls.Questions([])
+    request: calls.Questions[calls.RecordDeletion] = calls.Questions([])
     made = [rpc.call(CALLEE, calls.DELETE_RECORDS, request, 60_000) for _ in range(1000)]
     processes.looks = 0
     rpc.tick(1)
@@ -102,7 +102,7 @@ def test_call_waits_as_long_as_its_operation_says() -> None:
 def test_request_reaches_the_other_end_as_what_it_was() -> None:
     mailbox = FakeMailbox(FakeProcesses(), me=CALLEE)
     rpc = rpc_of(mailbox)
-    markers = calls.WriteMarkers([calls.Marker(3, 7, 0, True, 1, 2)])
+    markers = calls.WriteMarkers([calls.SlotMarker(3, 7, 0, True, 1, 2)])
     asked = []
 
     def serve(sender: Address, request: calls.WriteMarkers) -> list[int]:

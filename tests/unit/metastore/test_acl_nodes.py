@@ -8,14 +8,14 @@ import pytest
 
 from kbroker.metastore import acl_nodes
 from kbroker.metastore.acl_nodes import StoredAcls
-from kbroker.security.acls import Entry, PatternType, Permission, Resource
+from kbroker.security.acls import AccessControlEntry, PatternType, Permission, ResourcePattern
 from kbroker.security.operations import AclOperation, Kind
 
 pytestmark = pytest.mark.unit
 
-LITERAL = Resource(Kind.TRANSACTIONAL_ID, PatternType.LITERAL, "*")
-PREFIXED = Resource(Kind.TOPIC, PatternType.PREFIXED, "team:a-")
-ENTRY = Entry("User:CN=a,O=b", "*", AclOperation.ALTER_CONFIGS, Permission.DENY)
+LITERAL = ResourcePattern(Kind.TRANSACTIONAL_ID, PatternType.LITERAL, "*")
+PREFIXED = ResourcePattern(Kind.TOPIC, PatternType.PREFIXED, "team:a-")
+ENTRY = AccessControlEntry("User:CN=a,O=b", "*", AclOperation.ALTER_CONFIGS, Permission.DENY)
 
 
 def test_acl_paths_are_kafkas() -> None:
@@ -86,7 +86,7 @@ def test_acl_notifications_are_kafkas() -> None:
         parent = acl_nodes.CHANGES[PatternType(resource.pattern)]
         assert acl_nodes.decode_change(parent, acl_nodes.encode_change(resource)) == resource
     found = acl_nodes.decode_change(acl_nodes.LITERAL_CHANGES, b"Topic:a:b")  # of Kafka 1.0
-    assert found == Resource(Kind.TOPIC, PatternType.LITERAL, "a:b")
+    assert found == ResourcePattern(Kind.TOPIC, PatternType.LITERAL, "a:b")
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\0", "a\n", "\ud800", "\uffff"])

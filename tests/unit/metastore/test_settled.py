@@ -10,7 +10,7 @@ import pytest
 from kbroker.ipc.pending import run
 from kbroker.metastore.settled import Fenced, SettledStore
 from kbroker.metastore.simulated import Faults, SimulatedEnsemble
-from kbroker.metastore.store import BadVersion, NodeExists, NoNode, Operation
+from kbroker.metastore.store import BadVersion, NodeExists, NoNode, StoreOperation
 
 pytestmark = pytest.mark.unit
 
@@ -78,7 +78,7 @@ def test_fence_that_does_not_hold_ends_all_writes() -> None:
     ensemble = SimulatedEnsemble(1)
     plain = SettledStore(connection := ensemble.connect())
     finish(ensemble, plain.multi().create("/epoch").commit())
-    fenced = SettledStore(connection, Operation("check", "/epoch", version=0))
+    fenced = SettledStore(connection, StoreOperation("check", "/epoch", version=0))
     assert finish(ensemble, fenced.multi().create("/a").commit()) == ["/a"]
     with pytest.raises(NoNode):
         finish(ensemble, fenced.multi().set("/none", b"", 0).commit())
@@ -105,7 +105,7 @@ def test_stop_ends_what_waits_for_a_connection() -> None:
 
 def test_missing_nodes_are_created_by_several_clients_at_once() -> None:
     ensemble = SimulatedEnsemble(1, Faults(loss_per_request=0.1, outage_max_ms=100))
-    ensemble.apply([Operation("create", "/a"), Operation("set", "/a", b"kept")], 0)
+    ensemble.apply([StoreOperation("create", "/a"), StoreOperation("set", "/a", b"kept")], 0)
     wanted = ("/a", "/a/b", "/a/b/c", "/d")
     ensured = [run(SettledStore(ensemble.connect()).ensure(wanted)) for _ in range(4)]
     ensemble.run_until(lambda: all(one.done for one in ensured))
@@ -118,7 +118,7 @@ def test_missing_nodes_are_created_by_several_clients_at_once() -> None:
 def test_missing_nodes_are_created_in_one_transaction() -> None:
     """A broker that starts, and its clients, wait for each sync of a disk: 21 for ACLs before."""
     ensemble = SimulatedEnsemble(1)
-    ensemble.apply([Operation("create", "/a")], 0)
+    ensemble.apply([StoreOperation("create", "/a")], 0)
     store = ensemble.connect()
     written: list[list[str]] = []
     apply = store.apply

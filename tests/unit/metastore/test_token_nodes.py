@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from kbroker.metastore import token_nodes
-from kbroker.security.delegation import Token
-from kbroker.security.principal import Principal
+from kbroker.security.delegation import DelegationToken
+from kbroker.security.principal import KafkaPrincipal
 
 pytestmark = pytest.mark.unit
 
-ALICE, BOB = Principal("User", "alice"), Principal("User", "CN=bob, O=x+*")
-TOKEN = Token("K1a_-bcdefghijklmnopqr", ALICE, ALICE, (BOB,), 10, 20, 30)
+ALICE, BOB = KafkaPrincipal("User", "alice"), KafkaPrincipal("User", "CN=bob, O=x+*")
+TOKEN = DelegationToken("K1a_-bcdefghijklmnopqr", ALICE, ALICE, (BOB,), 10, 20, 30)
 DOCUMENT = {
     "version": 1,
     "owner": "User%3Aalice",
@@ -48,7 +48,7 @@ def test_token_of_a_newer_kafka_is_read() -> None:
 
     found = token_nodes.decode(PATH, json.dumps(document).encode())
 
-    assert found == TOKEN._replace(requester=Principal("User", "carol"))
+    assert found == TOKEN._replace(requester=KafkaPrincipal("User", "carol"))
 
 
 @pytest.mark.parametrize(

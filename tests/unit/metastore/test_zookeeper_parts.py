@@ -10,8 +10,8 @@ import pytest
 
 from kbroker.metastore.session_file import FILE_NAME, SessionFile
 from kbroker.metastore.store import CHANGED, CHILDREN, CREATED, DELETED, NodeStat
-from kbroker.metastore.zookeeper_client import FIRST_RESPONSE_S, Handler
-from kbroker.metastore.zookeeper_connection import Reports, Result
+from kbroker.metastore.zookeeper_client import FIRST_RESPONSE_S, KazooHandler
+from kbroker.metastore.zookeeper_connection import ReportQueue, RequestResult
 from kbroker.metastore.zookeeper_watches import WatchedNode
 
 pytestmark = pytest.mark.unit
@@ -49,11 +49,11 @@ def test_what_happened_between_two_watches_is_told() -> None:
 
 
 def test_reports_wake_their_owner_until_all_are_taken() -> None:
-    reports = Reports()
+    reports = ReportQueue()
     poll = select.poll()
     poll.register(reports.fd, select.POLLIN)
     assert not poll.poll(0)
-    answers = [Result(reports) for _ in range(3)]
+    answers = [RequestResult(reports) for _ in range(3)]
     for number, response in enumerate(answers):
         response.set(number)
         response.set_exception(ValueError())  # kazoo may fail a request twice
@@ -80,7 +80,7 @@ def test_damaged_session_file_means_a_new_session(tmp_path: Path, text: str) -> 
 
 def test_each_connection_without_response_gives_the_next_one_twice_the_time() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        handler = Handler(None, hosts=1)
+        handler = KazooHandler(None, hosts=1)
 
         def connect() -> float:
             connection = handler.create_connection(server.getsockname(), timeout=5.0)

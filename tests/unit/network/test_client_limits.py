@@ -28,7 +28,7 @@ from kbroker._ext.sockets.client_usage import ClientUsage
 from kbroker.protocol import codec, header
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
-from kbroker.security.principal import Principal
+from kbroker.security.principal import KafkaPrincipal
 from kbroker.testing import wait_until
 
 pytestmark = pytest.mark.unit
@@ -188,7 +188,7 @@ def test_client_is_looked_up_again_when_its_principal_or_the_quotas_change() -> 
     limited = Limited(produce=FAST)
     client = limited.connect()
     limited.produced(client, produce(VERSION))
-    limited.connection.identify(limited.accesses.of(Principal("User", "alice"), "test"))
+    limited.connection.identify(limited.accesses.of(KafkaPrincipal("User", "alice"), "test"))
     limited.produced(client, produce(VERSION))
     limited.rates = {"produce": SLOW}
     limited.loop.forget_quotas(True)

@@ -31,7 +31,7 @@ from kbroker.protocol.api import ApiKey, response_class
 from kbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kbroker.protocol.messages.offset_commit import OffsetCommitRequest
-from kbroker.security.principal import Principal
+from kbroker.security.principal import KafkaPrincipal
 
 pytestmark = pytest.mark.unit
 
@@ -106,7 +106,7 @@ def test_routes_are_those_of_the_protocol() -> None:
 
 
 def test_request_names_its_principal_to_the_coordinator(bench: Bench) -> None:
-    alice = bench.connect(principal=Principal("User", "alice"))
+    alice = bench.connect(principal=KafkaPrincipal("User", "alice"))
     anonymous = bench.connect()
 
     alice.send(frame(heartbeat(), 4))

@@ -18,12 +18,12 @@ from kbroker.protocol import codec, header
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
 from kbroker.security.operations import AclOperation, Kind
-from kbroker.security.principal import Principal
+from kbroker.security.principal import KafkaPrincipal
 
 pytestmark = pytest.mark.unit
 
 REPORT = struct.Struct(lane_layout.FOLLOWER_FORMAT)
-BROKER = Principal("User", "broker-2")
+BROKER = KafkaPrincipal("User", "broker-2")
 
 
 @pytest.fixture

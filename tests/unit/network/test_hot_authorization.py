@@ -27,12 +27,12 @@ from kbroker.protocol.messages.heartbeat import HeartbeatRequest
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.security.authorizer import AllowAll
 from kbroker.security.operations import AclOperation, Kind
-from kbroker.security.principal import Principal
+from kbroker.security.principal import KafkaPrincipal
 
 pytestmark = pytest.mark.unit
 
 DENIED = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-ALICE, BOB = Principal("User", "alice"), Principal("User", "bob")
+ALICE, BOB = KafkaPrincipal("User", "alice"), KafkaPrincipal("User", "bob")
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.cluster.image import BrokerImage, ClusterImage, Endpoint
+from kbroker.cluster.image import AdvertisedEndpoint, BrokerImage, ClusterImage
 from kbroker.config.loader import BrokerConfig
 from kbroker.peers.endpoints import PeerListener, endpoint_of, inter_broker_endpoint
 from kbroker.peers.link import LinkFailed
@@ -15,10 +15,10 @@ pytestmark = pytest.mark.unit
 OTHER = BrokerId(2)
 MAP = {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INSIDE:PLAINTEXT"}
 ENDPOINTS = (
-    Endpoint("OUTSIDE", "a", 1, "PLAINTEXT"),
-    Endpoint("PLAINTEXT", "b", 2, "PLAINTEXT"),
-    Endpoint("INSIDE", "c", 3, "PLAINTEXT"),
-    Endpoint("SECURE", "d", 4, "SSL"),
+    AdvertisedEndpoint("OUTSIDE", "a", 1, "PLAINTEXT"),
+    AdvertisedEndpoint("PLAINTEXT", "b", 2, "PLAINTEXT"),
+    AdvertisedEndpoint("INSIDE", "c", 3, "PLAINTEXT"),
+    AdvertisedEndpoint("SECURE", "d", 4, "SSL"),
 )
 
 

@@ -13,7 +13,7 @@ from kbroker.peers.evidence import (
     Attempt,
     Hearing,
     Inquiry,
-    Outcome,
+    InquiryOutcome,
     PeerEvidence,
 )
 
@@ -125,7 +125,7 @@ def test_all_others_have_to_agree() -> None:
     inquiry.answered(1, Hearing.GONE)
     assert inquiry.outcome is None
     inquiry.answered(2, Hearing.GONE)
-    assert inquiry.outcome is Outcome.CONFIRMED
+    assert inquiry.outcome is InquiryOutcome.CONFIRMED
     assert inquiry.agreeing == [1, 2]
 
 
@@ -135,11 +135,11 @@ def test_one_that_hears_from_it_is_a_veto() -> None:
     inquiry.next_round()
     inquiry.answered(1, Hearing.GONE)
     inquiry.answered(2, Hearing.HEARS)
-    assert (inquiry.outcome, inquiry.vetoes) == (Outcome.VETOED, [2])
+    assert (inquiry.outcome, inquiry.vetoes) == (InquiryOutcome.VETOED, [2])
 
 
 def test_nobody_else_is_there_to_ask() -> None:
-    assert inquire([]).outcome is Outcome.CONFIRMED
+    assert inquire([]).outcome is InquiryOutcome.CONFIRMED
 
 
 def test_one_that_is_gone_too_is_not_asked() -> None:
@@ -150,7 +150,7 @@ def test_one_that_is_gone_too_is_not_asked() -> None:
     inquiry.silent(1)
     assert inquiry.outcome is None
     gone.add(1)
-    assert inquiry.outcome is Outcome.CONFIRMED
+    assert inquiry.outcome is InquiryOutcome.CONFIRMED
 
 
 def test_who_does_not_know_yet_is_asked_again() -> None:
@@ -161,7 +161,7 @@ def test_who_does_not_know_yet_is_asked_again() -> None:
     assert inquiry.outcome is None
     assert inquiry.next_round() == [1]
     inquiry.answered(1, Hearing.GONE)
-    assert inquiry.outcome is Outcome.CONFIRMED
+    assert inquiry.outcome is InquiryOutcome.CONFIRMED
 
 
 def test_silent_one_cannot_be_asked_if_another_agrees() -> None:
@@ -171,7 +171,7 @@ def test_silent_one_cannot_be_asked_if_another_agrees() -> None:
         inquiry.next_round()
         inquiry.answered(1, Hearing.GONE)
         inquiry.silent(2)
-    assert inquiry.outcome is Outcome.CONFIRMED
+    assert inquiry.outcome is InquiryOutcome.CONFIRMED
 
 
 @pytest.mark.parametrize("is_silent", [True, False])
@@ -181,7 +181,7 @@ def test_nothing_is_done_without_an_answer_of_anybody(is_silent: bool) -> None:
     for _ in range(ROUNDS):
         inquiry.next_round()
         inquiry.silent(1) if is_silent else inquiry.answered(1, Hearing.UNKNOWN)
-    assert inquiry.outcome is Outcome.UNANSWERED
+    assert inquiry.outcome is InquiryOutcome.UNANSWERED
 
 
 def test_one_that_never_knows_is_not_passed_over() -> None:
@@ -190,4 +190,4 @@ def test_one_that_never_knows_is_not_passed_over() -> None:
         inquiry.next_round()
         inquiry.answered(1, Hearing.GONE)
         inquiry.answered(2, Hearing.UNKNOWN)
-    assert inquiry.outcome is Outcome.UNANSWERED
+    assert inquiry.outcome is InquiryOutcome.UNANSWERED

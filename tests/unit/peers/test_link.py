@@ -12,7 +12,7 @@ from support.network.peer_loop import PeerLoop
 from support.security.secured_peers import HOST, PASSWORD, USER, SecuredPeers
 
 from kbroker.peers.connecting import Connecting
-from kbroker.peers.link import Endpoint, Link, LinkFailed, Times
+from kbroker.peers.link import Link, LinkFailed, LinkTimeouts, PeerAddress
 from kbroker.peers.security import PeerSecurity
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.message import Message
@@ -32,14 +32,14 @@ class Caller:
         self.ahead_ms = 0
         self.connecting = Connecting(security)
         self.loop.add_reader(self.connecting.fd, self.connecting.run)
-        times = Times(20_000, 20_000)
+        times = LinkTimeouts(20_000, 20_000)
         self.link = Link(self.loop, self.connecting, "1", times, self.now_ms)
 
     def now_ms(self) -> int:
         return self.loop.now_ms() + self.ahead_ms
 
     def ask(self, broker: FakeBroker, request: Message | None = None) -> Any:
-        pending = self.link.ask(Endpoint(HOST, broker.port), request or MetadataRequest(), 1)
+        pending = self.link.ask(PeerAddress(HOST, broker.port), request or MetadataRequest(), 1)
         self.loop.run_until(lambda: pending.done)
         if pending.error is not None:
             raise pending.error
@@ -160,7 +160,7 @@ def test_broker_that_is_not_there_fails_the_request(callers: list[Caller]) -> No
     with socket.create_server((HOST, 0)) as held:
         port = held.getsockname()[1]
     callers.append(Caller(None))
-    pending = callers[0].link.ask(Endpoint(HOST, port), MetadataRequest(), 1)
+    pending = callers[0].link.ask(PeerAddress(HOST, port), MetadataRequest(), 1)
     callers[0].loop.run_until(lambda: pending.done)
 
     assert isinstance(pending.error, LinkFailed)

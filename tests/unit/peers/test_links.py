@@ -26,7 +26,7 @@ from kbroker.cluster.control_requests import (
     UpdateMetadata,
 )
 from kbroker.config.loader import BrokerConfig
-from kbroker.controller.state.state import Broker
+from kbroker.controller.state.state import RegisteredBroker
 from kbroker.errors import ErrorCode
 from kbroker.ipc.pending import Pending
 from kbroker.peers.links import Links
@@ -52,9 +52,9 @@ def know(number: int) -> UpdateMetadata:
     return UpdateMetadata(SENDER, [KNOWN._replace(partition=number)], {}, {})
 
 
-def at(port: int, epoch: int = 100) -> dict[int, Broker]:
+def at(port: int, epoch: int = 100) -> dict[int, RegisteredBroker]:
     endpoints = [["PLAINTEXT", "127.0.0.1", port, "PLAINTEXT"]]
-    return {OTHER: Broker(epoch, LiveBroker(endpoints, None))}
+    return {OTHER: RegisteredBroker(epoch, LiveBroker(endpoints, None))}
 
 
 class Own:
@@ -252,7 +252,7 @@ def test_broker_that_is_down_is_told_when_it_is_up(controller: Controller) -> No
 
 @pytest.mark.parametrize("now", [{}, at(1, epoch=101)], ids=["gone", "registered again"])
 def test_requests_to_an_ended_registration_complete_as_stale(
-    controller: Controller, now: dict[int, Broker]
+    controller: Controller, now: dict[int, RegisteredBroker]
 ) -> None:
     release = threading.Event()
     with Broker27(lambda frame: release.wait(30) and None) as other:
@@ -268,7 +268,7 @@ def test_requests_to_an_ended_registration_complete_as_stale(
 
 @pytest.mark.parametrize("brokers", [{}, at(1, epoch=99), at(1, epoch=101)])
 def test_request_for_another_registration_is_not_sent(
-    controller: Controller, brokers: dict[int, Broker]
+    controller: Controller, brokers: dict[int, RegisteredBroker]
 ) -> None:
     controller.links.set_live(brokers)
 

@@ -114,7 +114,7 @@ def test_broker_logs_in_with_the_keys_of_its_kerberos_service(
 
 
 def test_login_is_shown_without_its_password() -> None:
-    assert repr(LOGIN) == "Login(SCRAM-SHA-256 as 'broker')"
+    assert repr(LOGIN) == "PeerLogin(SCRAM-SHA-256 as 'broker')"
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,9 @@ from kbroker.ipc.pending import run
 from kbroker.peers.connecting import Connecting
 from kbroker.peers.endpoints import PeerListener
 from kbroker.peers.evidence import HURRIED_ATTEMPTS, Hearing
-from kbroker.peers.link import Link, LinkFailed, Times
+from kbroker.peers.link import Link, LinkFailed, LinkTimeouts
 from kbroker.peers.security import PeerSecurity
-from kbroker.peers.watch import PeerWatches, Watched
+from kbroker.peers.watch import PeerWatches, WatchedBroker
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.peer_status import PeerStatusResponse
 
@@ -87,12 +87,12 @@ class Watching:
         return self.loop.now_ms() + self.ahead_ms
 
     def _link(self) -> Link:
-        return Link(self.loop, self.connecting, str(ME), Times(20_000, 20_000), self.now_ms)
+        return Link(self.loop, self.connecting, str(ME), LinkTimeouts(20_000, 20_000), self.now_ms)
 
     def watch(self, port: int, host: str = "127.0.0.1", *, answers: bool = True) -> None:
         name, protocol = self._listener
         live = LiveBroker([[name, host, port, protocol]], None)
-        self.watches.watch({OTHER: Watched(EPOCH, live, answers)}, self)
+        self.watches.watch({OTHER: WatchedBroker(EPOCH, live, answers)}, self)
 
     @property
     def evidence(self) -> Any:
@@ -299,7 +299,7 @@ def test_address_that_does_not_resolve_is_no_evidence(watching: Watching) -> Non
 
 def test_listener_that_it_has_no_more_is_no_evidence(watching: Watching) -> None:
     live = LiveBroker([["OTHER", "127.0.0.1", 1, "PLAINTEXT"]], None)
-    watching.watches.watch({OTHER: Watched(EPOCH, live, True)}, watching)
+    watching.watches.watch({OTHER: WatchedBroker(EPOCH, live, True)}, watching)
     watching.attempts(4)
     assert watching.evidence.hearing is Hearing.UNKNOWN
 

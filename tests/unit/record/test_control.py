@@ -6,7 +6,7 @@ import pytest
 
 from kbroker.record.batch import RecordBatch
 from kbroker.record.builder import BatchBuilder
-from kbroker.record.control import MARKER_BYTES, Marker, marker_batch, parse_marker
+from kbroker.record.control import MARKER_BYTES, EndTransactionMarker, marker_batch, parse_marker
 
 pytestmark = pytest.mark.unit
 
@@ -29,7 +29,7 @@ def test_parse_marker_reads_what_was_made(commit):
 
     (record,) = list(batch.records())
 
-    assert parse_marker(record.key, record.value) == Marker(commit, 2**31 - 1)
+    assert parse_marker(record.key, record.value) == EndTransactionMarker(commit, 2**31 - 1)
 
 
 @pytest.mark.parametrize(
@@ -49,4 +49,4 @@ def test_parse_marker_of_anything_else_is_none(key, value):
 def test_parse_marker_of_a_later_version_ignores_what_it_adds():
     key, value = struct.pack(">hhi", 1, 1, 9), struct.pack(">hih", 1, 4, 2)
 
-    assert parse_marker(key, value) == Marker(True, 4)
+    assert parse_marker(key, value) == EndTransactionMarker(True, 4)

@@ -28,7 +28,7 @@ from kbroker._ext.shared.partition_table import FOLLOWER
 from kbroker.errors import StorageError
 from kbroker.record.builder import BatchBuilder
 from kbroker.replication.fetched_run import Appended, Fault, append_fetched, fault_text
-from kbroker.storage.dirs.log_dir import LogDir
+from kbroker.storage.dirs.log_dir import LocalLogDir
 from kbroker.storage.log.log_lookup import list_offsets
 from kbroker.storage.log.partition_log import PartitionLog
 from kbroker.storage.segments.leader_epochs import LeaderEpochs
@@ -161,7 +161,7 @@ def test_gap_waits_until_there_is_room_to_note_it(follower, monkeypatch):
     def full(*_: Any) -> None:
         raise OSError(28, "full")
 
-    monkeypatch.setattr(LogDir, "write_lines", full)
+    monkeypatch.setattr(LocalLogDir, "write_lines", full)
 
     outcome = take(follower, at(0) + at(5))
 

@@ -15,8 +15,8 @@ from kbroker.replication.following import (
     SOON_MS,
     EpochQuestion,
     FollowedPartition,
+    FollowingState,
     OffsetQuestion,
-    State,
 )
 from kbroker.replication.truncation import UNDEFINED, EpochEnd
 
@@ -79,7 +79,7 @@ def fetching(log: Log) -> FollowedPartition:
     latest = log.latest
     if latest is not None:
         partition.on_epoch_end(0, EpochEnd(latest, log.log_end_offset), 0)
-    assert partition.state is State.FETCHING
+    assert partition.state is FollowingState.FETCHING
     log.cuts.clear()
     return partition
 
@@ -89,7 +89,7 @@ def fetching(log: Log) -> FollowedPartition:
 
 def test_log_with_epochs_is_asked_about_by_its_latest() -> None:
     partition = following(Log([(3, 0), (5, 40)], 100))
-    assert partition.state is State.TRUNCATING
+    assert partition.state is FollowingState.TRUNCATING
     assert partition.question == EpochQuestion(5)
 
 
@@ -97,17 +97,17 @@ def test_epoch_that_both_have_cuts_to_where_it_ended_first() -> None:
     log = Log([(3, 0), (5, 40)], 100)
     partition = following(log)
     partition.on_epoch_end(0, EpochEnd(5, 70), 0)
-    assert (partition.state, log.log_end_offset) == (State.FETCHING, 70)
+    assert (partition.state, log.log_end_offset) == (FollowingState.FETCHING, 70)
 
 
 def test_epoch_that_only_the_leader_has_is_asked_about_once_more() -> None:
     log = Log([(3, 0), (5, 40)], 100)
     partition = following(log)
     partition.on_epoch_end(0, EpochEnd(4, 60), 0)
-    assert (partition.state, partition.question) == (State.TRUNCATING, EpochQuestion(3))
+    assert (partition.state, partition.question) == (FollowingState.TRUNCATING, EpochQuestion(3))
     assert log.log_end_offset == 40
     partition.on_epoch_end(0, EpochEnd(3, 25), 0)
-    assert (partition.state, log.log_end_offset) == (State.FETCHING, 25)
+    assert (partition.state, log.log_end_offset) == (FollowingState.FETCHING, 25)
 
 
 def test_without_epochs_of_the_leader_what_is_committed_stays() -> None:
@@ -115,7 +115,7 @@ def test_without_epochs_of_the_leader_what_is_committed_stays() -> None:
     log.high_watermark = 80
     partition = following(log)
     partition.on_epoch_end(0, NO_ANSWER, 0)
-    assert (partition.state, log.log_end_offset) == (State.FETCHING, 80)
+    assert (partition.state, log.log_end_offset) == (FollowingState.FETCHING, 80)
 
 
 def test_log_without_epochs_is_not_cut_before_its_leader_responds() -> None:
@@ -123,7 +123,10 @@ def test_log_without_epochs_is_not_cut_before_its_leader_responds() -> None:
     log = Log([], 100)
     log.high_watermark = 80
     partition = following(log)
-    assert (partition.state, partition.question) == (State.TRUNCATING, OffsetQuestion(LATEST))
+    assert (partition.state, partition.question) == (
+        FollowingState.TRUNCATING,
+        OffsetQuestion(LATEST),
+    )
 
     partition.on_offset(ErrorCode.NOT_LEADER_OR_FOLLOWER, 0, 0)
     assert partition.retry_at_ms is not None
@@ -131,12 +134,12 @@ def test_log_without_epochs_is_not_cut_before_its_leader_responds() -> None:
     assert (partition.question, log.cuts) == (OffsetQuestion(LATEST), [])
 
     partition.on_offset(0, 300, 0)
-    assert (partition.state, log.log_end_offset) == (State.FETCHING, 80)
+    assert (partition.state, log.log_end_offset) == (FollowingState.FETCHING, 80)
 
 
 def test_log_without_epochs_that_is_committed_is_fetched_at_once() -> None:
     log = Log([], 100)
-    assert following(log).state is State.FETCHING
+    assert following(log).state is FollowingState.FETCHING
     assert log.cuts == []
 
 
@@ -162,15 +165,15 @@ def test_response_for_a_later_epoch_than_asked_cuts_nothing() -> None:
     log = Log([(5, 0)], 100)
     partition = following(log)
     partition.on_epoch_end(0, EpochEnd(6, 10), 50)
-    assert (partition.state, log.cuts) == (State.BACKOFF, [])
+    assert (partition.state, log.cuts) == (FollowingState.BACKOFF, [])
     partition.resume(50 + BACKOFF_MS)
-    assert (partition.state, partition.question) == (State.TRUNCATING, EpochQuestion(5))
+    assert (partition.state, partition.question) == (FollowingState.TRUNCATING, EpochQuestion(5))
 
 
 def test_same_leader_in_a_later_epoch_is_asked_again() -> None:
     partition = fetching(Log([(5, 0)], 100))
     partition.follow(LEADER, LEADER_EPOCH + 1)
-    assert (partition.state, partition.question) == (State.TRUNCATING, EpochQuestion(5))
+    assert (partition.state, partition.question) == (FollowingState.TRUNCATING, EpochQuestion(5))
 
 
 # ---- errors ----
@@ -180,9 +183,9 @@ def test_same_leader_in_a_later_epoch_is_asked_again() -> None:
 def test_fenced_partition_waits_for_the_controller(state: str) -> None:
     partition = in_state(state)
     told(partition, ErrorCode.FENCED_LEADER_EPOCH)
-    assert (partition.state, partition.retry_at_ms) == (State.WAITING, None)
+    assert (partition.state, partition.retry_at_ms) == (FollowingState.WAITING, None)
     partition.follow(3, LEADER_EPOCH + 1)
-    assert partition.state is State.TRUNCATING
+    assert partition.state is FollowingState.TRUNCATING
 
 
 @pytest.mark.parametrize("state", ["truncating", "fetching", "locating"])
@@ -198,13 +201,13 @@ def test_other_errors_pause_the_partition_where_it_is(state: str, error: int) ->
     partition = in_state(state)
     before = partition.state, partition.question
     told(partition, error, now_ms=500)
-    assert (partition.state, partition.retry_at_ms) == (State.BACKOFF, 500 + BACKOFF_MS)
+    assert (partition.state, partition.retry_at_ms) == (FollowingState.BACKOFF, 500 + BACKOFF_MS)
     partition.resume(499 + BACKOFF_MS)
-    assert partition.state is State.BACKOFF
+    assert partition.state is FollowingState.BACKOFF
     partition.resume(500 + BACKOFF_MS)
     # Asked again: it may have been truncated manually, or have more epochs.
     if state == "truncating":
-        assert partition.state is State.TRUNCATING
+        assert partition.state is FollowingState.TRUNCATING
     else:
         assert (partition.state, partition.question) == before
 
@@ -221,11 +224,11 @@ def test_leader_that_was_not_told_yet_is_soon_asked_again(
     partition, waits, now_ms = in_state(state), list[int](), 500
     for _ in range(12):
         told(partition, error, now_ms)
-        assert partition.state is State.BACKOFF and partition.retry_at_ms is not None
+        assert partition.state is FollowingState.BACKOFF and partition.retry_at_ms is not None
         waits.append(partition.retry_at_ms - now_ms)
         now_ms = partition.retry_at_ms
         partition.resume(now_ms)
-        assert partition.state is State[state.upper()]
+        assert partition.state is FollowingState[state.upper()]
     assert waits == [20, 30, 45, 67, 100, 150, 225, 337, 505, 757, BACKOFF_MS, BACKOFF_MS]
     assert caplog.text.count("cannot follow") == 2, "once it is no matter of moments"
 
@@ -249,14 +252,14 @@ def in_state(name: str) -> FollowedPartition:
     partition = fetching(log)
     if name == "locating":
         partition.on_fetch_error(ErrorCode.OFFSET_OUT_OF_RANGE, 0)
-        assert partition.state is State.LOCATING
+        assert partition.state is FollowingState.LOCATING
     return partition
 
 
 def told(partition: FollowedPartition, error: int, now_ms: int = 0) -> None:
-    if partition.state is State.TRUNCATING:
+    if partition.state is FollowingState.TRUNCATING:
         partition.on_epoch_end(error, NO_ANSWER, now_ms)
-    elif partition.state is State.LOCATING:
+    elif partition.state is FollowingState.LOCATING:
         partition.on_offset(error, -1, now_ms)
     else:
         partition.on_fetch_error(error, now_ms)
@@ -267,10 +270,10 @@ def test_tiered_partition_fails_and_is_tried_again_after_a_minute(
 ) -> None:
     partition = fetching(Log([(5, 0)], 100))
     partition.on_fetch_error(ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE, 7)
-    assert (partition.state, partition.retry_at_ms) == (State.FAILED, 7 + FAILED_RETRY_MS)
+    assert (partition.state, partition.retry_at_ms) == (FollowingState.FAILED, 7 + FAILED_RETRY_MS)
     assert "tiered storage, which this version cannot read" in caplog.text
     partition.resume(7 + FAILED_RETRY_MS)
-    assert (partition.state, partition.question) == (State.TRUNCATING, EpochQuestion(5))
+    assert (partition.state, partition.question) == (FollowingState.TRUNCATING, EpochQuestion(5))
 
 
 # ---- OFFSET_OUT_OF_RANGE ----
@@ -282,7 +285,7 @@ def test_log_that_is_longer_than_the_leaders_is_cut_to_it() -> None:
     partition.on_fetch_error(ErrorCode.OFFSET_OUT_OF_RANGE, 0)
     assert partition.question == OffsetQuestion(LATEST)
     partition.on_offset(0, 90, 0)
-    assert (partition.state, log.log_end_offset) == (State.FETCHING, 90)
+    assert (partition.state, log.log_end_offset) == (FollowingState.FETCHING, 90)
 
 
 def test_log_that_ends_below_the_leaders_start_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
@@ -292,7 +295,7 @@ def test_log_that_ends_below_the_leaders_start_is_dropped(caplog: pytest.LogCapt
     partition.on_offset(0, 900, 0)
     assert partition.question == OffsetQuestion(EARLIEST)
     partition.on_offset(0, 300, 0)
-    assert (partition.state, log.restarts) == (State.FETCHING, [300])
+    assert (partition.state, log.restarts) == (FollowingState.FETCHING, [300])
     assert "begins at offset 300; every record here, up to offset 100, is dropped" in caplog.text
 
 
@@ -302,9 +305,9 @@ def test_leader_that_contradicts_itself_is_not_asked_at_once_again() -> None:
     partition.on_fetch_error(ErrorCode.OFFSET_OUT_OF_RANGE, 0)
     partition.on_offset(0, 100, 0)
     partition.on_offset(0, 0, 10)
-    assert (partition.state, partition.retry_at_ms) == (State.BACKOFF, 10 + BACKOFF_MS)
+    assert (partition.state, partition.retry_at_ms) == (FollowingState.BACKOFF, 10 + BACKOFF_MS)
     partition.resume(10 + BACKOFF_MS)
-    assert partition.state is State.FETCHING
+    assert partition.state is FollowingState.FETCHING
     assert (log.cuts, log.restarts) == ([], [])
 
 
@@ -313,7 +316,7 @@ def test_offset_that_cannot_be_changes_nothing() -> None:
     partition = fetching(log)
     partition.on_fetch_error(ErrorCode.OFFSET_OUT_OF_RANGE, 0)
     partition.on_offset(0, -1, 0)
-    assert (partition.state, log.cuts, log.restarts) == (State.BACKOFF, [], [])
+    assert (partition.state, log.cuts, log.restarts) == (FollowingState.BACKOFF, [], [])
 
 
 # ---- batches that are not appended ----
@@ -324,11 +327,11 @@ def test_corrupt_batch_is_fetched_three_times_and_named(caplog: pytest.LogCaptur
     partition = fetching(log)
     for now_ms in (0, BACKOFF_MS):
         partition.on_fault(Fault.BAD_CRC, "the batch at offset 100 is bad", now_ms)
-        assert partition.state is State.BACKOFF
+        assert partition.state is FollowingState.BACKOFF
         partition.resume(now_ms + BACKOFF_MS)
-        assert partition.state is State.FETCHING
+        assert partition.state is FollowingState.FETCHING
     partition.on_fault(Fault.BAD_CRC, "the batch at offset 100 is bad", 0)
-    assert partition.state is State.FAILED
+    assert partition.state is FollowingState.FAILED
     [record] = [r for r in caplog.records if r.levelno == logging.ERROR]
     assert "t-0: the batch at offset 100 is bad; nothing more is copied" in record.getMessage()
 
@@ -338,7 +341,7 @@ def test_progress_in_between_takes_faults_back() -> None:
     partition = fetching(log)
     for _ in range(9):
         partition.on_fault(Fault.BAD_CRC, "bad", 0)
-        assert partition.state is State.BACKOFF
+        assert partition.state is FollowingState.BACKOFF
         partition.resume(BACKOFF_MS)
         log.log_end_offset += 1
 
@@ -347,35 +350,35 @@ def test_batch_that_begins_below_the_log_end_fails() -> None:
     log = Log([(5, 0)], 100)
     partition = fetching(log)
     partition.on_fault(Fault.OFFSET_BACK, "begins earlier", 0)
-    assert (partition.state, log.cuts, log.restarts) == (State.FAILED, [], [])
+    assert (partition.state, log.cuts, log.restarts) == (FollowingState.FAILED, [], [])
 
 
 def test_batch_of_an_earlier_epoch_has_the_logs_compared_again() -> None:
     partition = fetching(Log([(5, 0)], 100))
     partition.on_fault(Fault.EPOCH_BACK, "earlier", 0)
     partition.resume(BACKOFF_MS)
-    assert partition.state is State.TRUNCATING
+    assert partition.state is FollowingState.TRUNCATING
 
 
 def test_batch_of_a_later_epoch_waits_for_the_controller() -> None:
     partition = fetching(Log([(5, 0)], 100))
     for _ in range(5):
         partition.on_fault(Fault.EPOCH_AHEAD, "later", 0)
-        assert partition.state is State.BACKOFF
+        assert partition.state is FollowingState.BACKOFF
         partition.resume(BACKOFF_MS)
         partition.on_epoch_end(0, EpochEnd(5, 100), 0)
-        assert partition.state is State.FETCHING
+        assert partition.state is FollowingState.FETCHING
 
 
 def test_full_disk_pauses_and_a_failed_one_ends_it() -> None:
     partition = fetching(Log([(5, 0)], 100))
     for _ in range(5):
         partition.on_fault(Fault.NO_ROOM, "the disk is full", 0)
-        assert partition.state is State.BACKOFF
+        assert partition.state is FollowingState.BACKOFF
         partition.resume(BACKOFF_MS)
-        assert partition.state is State.FETCHING
+        assert partition.state is FollowingState.FETCHING
     partition.on_fault(Fault.CLOSED, "", 0)
-    assert partition.state is State.WAITING
+    assert partition.state is FollowingState.WAITING
 
 
 def test_what_comes_too_late_changes_nothing() -> None:
@@ -383,8 +386,8 @@ def test_what_comes_too_late_changes_nothing() -> None:
     partition = fetching(log)
     partition.on_epoch_end(0, EpochEnd(5, 10), 0)
     partition.on_offset(0, 10, 0)
-    assert (partition.state, log.cuts) == (State.FETCHING, [])
+    assert (partition.state, log.cuts) == (FollowingState.FETCHING, [])
     partition.follow(LEADER, LEADER_EPOCH + 1)
     partition.on_fetch_error(ErrorCode.OFFSET_OUT_OF_RANGE, 0)
     partition.on_fault(Fault.BAD_CRC, "bad", 0)
-    assert partition.state is State.TRUNCATING
+    assert partition.state is FollowingState.TRUNCATING

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.cluster.image import NO_SLOT, BrokerImage, Endpoint, PartitionImage
+from kbroker.cluster.image import NO_SLOT, AdvertisedEndpoint, BrokerImage, PartitionImage
 from kbroker.replication.read_replicas import (
     NO_REPLICA,
     RackAwareSelector,
@@ -26,7 +26,7 @@ def partition(*isr: int, leader: int = LEADER, replicas: tuple[int, ...] = ()) -
 
 
 def broker(number: int, rack: str | None, *listeners: str) -> BrokerImage:
-    endpoints = tuple(Endpoint(name, "host", 9092, "PLAINTEXT") for name in listeners)
+    endpoints = tuple(AdvertisedEndpoint(name, "host", 9092, "PLAINTEXT") for name in listeners)
     return BrokerImage(BrokerId(number), endpoints, rack)
 
 

@@ -12,7 +12,7 @@ from support.storage.log_store import batch
 from kbroker.errors import ErrorCode
 from kbroker.record.batch import iterate_batches
 from kbroker.replication.fetched_run import Appended, Fault
-from kbroker.replication.tail_repair import RETRY_MS, Answer, Question, TailRepair
+from kbroker.replication.tail_repair import RETRY_MS, Answer, TailQuestion, TailRepair
 from kbroker.replication.truncation import EpochEnd
 
 pytestmark = pytest.mark.unit
@@ -76,7 +76,7 @@ class Log:
         some = enumerate(self.records[offset : offset + count], offset)
         return b"".join(at(number, DATA, epoch) for number, epoch in some)
 
-    def answer(self, question: Question) -> Answer:
+    def answer(self, question: TailQuestion) -> Answer:
         """As a replica of Kafka 2.7 does."""
         offset, asked = question.offset, question.last_epoch
         if asked >= 0:
@@ -189,17 +189,17 @@ def test_replica_that_does_not_know_the_epoch_yet_is_asked_again_after_the_other
     """Until then it may still append what an older leader sends."""
     log, other = Log([1]), Log([1, 1])
     machine = TailRepair(log, LEADER_EPOCH, [2, 3], by_epoch=True)
-    broker, question = machine.next_question(0) or (-1, Question(0))
+    broker, question = machine.next_question(0) or (-1, TailQuestion(0))
     machine.on_answer(broker, question, Answer(error), 0)
 
-    second, question = machine.next_question(0) or (-1, Question(0))
+    second, question = machine.next_question(0) or (-1, TailQuestion(0))
     machine.on_failure(second, "cannot be reached", 0)
 
     assert (broker, second) == (2, 3)
     assert machine.next_question(0) is None
     assert machine.next_ms() == RETRY_MS
     assert machine.unknown == [2, 3]
-    again, question = machine.next_question(RETRY_MS) or (-1, Question(0))
+    again, question = machine.next_question(RETRY_MS) or (-1, TailQuestion(0))
     machine.on_answer(again, question, other.answer(question), RETRY_MS)
     assert (again, log.records) == (2, [1, 1])
     assert error.name in machine.outcome or "cannot be reached" in machine.outcome
@@ -209,7 +209,7 @@ def test_what_an_unfinished_repair_took_gives_way_in_the_next_leader_epoch() -> 
     """The other replica, which has the record of epoch 2, answers only in that epoch."""
     log, outlived, newer = Log([1]), Log([1, 1, 1]), Log([1, 2])
     first = TailRepair(log, LEADER_EPOCH - 1, [2, 3], by_epoch=True)
-    broker, question = first.next_question(0) or (-1, Question(0))
+    broker, question = first.next_question(0) or (-1, TailQuestion(0))
     first.on_answer(broker, question, outlived.answer(question), 0)
     assert log.records == [1, 1, 1]
 
@@ -235,7 +235,7 @@ def test_without_room_the_replica_is_asked_again() -> None:
     log, other = Log([1]), Log([1, 1])
     machine = TailRepair(log, LEADER_EPOCH, [2], by_epoch=True)
     log.fault = Fault.NO_ROOM
-    broker, question = machine.next_question(0) or (-1, Question(0))
+    broker, question = machine.next_question(0) or (-1, TailQuestion(0))
     machine.on_answer(broker, question, other.answer(question), 0)
 
     assert machine.unknown == [2]
@@ -246,7 +246,7 @@ def test_batch_that_does_not_fit_ends_what_is_taken_from_that_replica() -> None:
     log, other = Log([1]), Log([1, 1])
     machine = TailRepair(log, LEADER_EPOCH, [2], by_epoch=True)
     log.fault = Fault.BAD_CRC
-    broker, question = machine.next_question(0) or (-1, Question(0))
+    broker, question = machine.next_question(0) or (-1, TailQuestion(0))
     machine.on_answer(broker, question, other.answer(question), 0)
 
     assert machine.is_done

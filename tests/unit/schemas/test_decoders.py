@@ -13,7 +13,7 @@ from google.protobuf import descriptor_pb2, timestamp_pb2
 
 from kbroker.schemas.decoders import decoder_of
 from kbroker.schemas.framing import VALUE_HEADER, Framed, framed, message_path
-from kbroker.schemas.registry import AVRO, JSON, PROTOBUF, RegisteredSchema, SchemaError
+from kbroker.schemas.registry import AVRO, JSON, PROTOBUF, RegisteredSchema, RegistryError
 
 pytestmark = pytest.mark.unit
 
@@ -80,7 +80,7 @@ def test_avro_with_bytes_behind_it_is_refused() -> None:
     decode = decoder_of(RegisteredSchema(AVRO, '"string"'))
 
     assert decode(b"\x02a") == '"a"'
-    with pytest.raises(SchemaError, match="bytes follow"):
+    with pytest.raises(RegistryError, match="bytes follow"):
         decode(b"\x02ab")
     with pytest.raises(EOFError):
         decode(b"\x04a")
@@ -100,7 +100,7 @@ def test_protobuf_message_is_chosen_by_its_indexes() -> None:
 
 
 def test_protobuf_as_source_is_not_decoded() -> None:
-    with pytest.raises(SchemaError, match="only as source"):
+    with pytest.raises(RegistryError, match="only as source"):
         decoder_of(RegisteredSchema(PROTOBUF, 'syntax = "proto3";'))
 
 

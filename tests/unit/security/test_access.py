@@ -10,11 +10,11 @@ from support.security.authorizers import Rules, deny_all, deny_names
 from kbroker.security.access import EVERYTHING, AccessTable
 from kbroker.security.authorizer import AllowAll
 from kbroker.security.operations import CLUSTER_NAME, AclOperation, Kind
-from kbroker.security.principal import ANONYMOUS, Principal
+from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 
 pytestmark = pytest.mark.unit
 
-ALICE = Principal("User", "alice")
+ALICE = KafkaPrincipal("User", "alice")
 HOST = "192.0.2.1"
 
 

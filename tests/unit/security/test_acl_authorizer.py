@@ -7,14 +7,20 @@ import pytest
 from kbroker.security.access import AccessTable
 from kbroker.security.acl_authorizer import AclAuthorizer, super_users
 from kbroker.security.acl_index import AclIndex
-from kbroker.security.acls import Entry, PatternType, Permission, Resource, to_document
+from kbroker.security.acls import (
+    AccessControlEntry,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    to_document,
+)
 from kbroker.security.operations import AclOperation, Kind
-from kbroker.security.principal import ANONYMOUS, Principal
+from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 
 pytestmark = pytest.mark.unit
 
 O = AclOperation  # noqa: E741
-ALICE, BOB = Principal("User", "alice"), Principal("User", "bob")
+ALICE, BOB = KafkaPrincipal("User", "alice"), KafkaPrincipal("User", "bob")
 HOST = "192.0.2.1"
 
 
@@ -23,12 +29,12 @@ def entry(
     operation: AclOperation = O.READ,
     host: str = "*",
     permission: Permission = Permission.ALLOW,
-) -> Entry:
-    return Entry(who, host, operation, permission)
+) -> AccessControlEntry:
+    return AccessControlEntry(who, host, operation, permission)
 
 
 def authorizer(
-    *acls: tuple[str, Entry],
+    *acls: tuple[str, AccessControlEntry],
     pattern: PatternType = PatternType.LITERAL,
     supers: str = "",
     allows_if_none: bool = False,
@@ -36,12 +42,12 @@ def authorizer(
     index = AclIndex()
     for name in dict(acls):
         entries = [one for of, one in acls if of == name]
-        index.put(Resource(Kind.TOPIC, pattern, name), entries)
+        index.put(ResourcePattern(Kind.TOPIC, pattern, name), entries)
     return AclAuthorizer(index, super_users(supers), allows_if_none=allows_if_none)
 
 
 def allows(
-    made: AclAuthorizer, who: Principal, operation: AclOperation, name: str, host: str = HOST
+    made: AclAuthorizer, who: KafkaPrincipal, operation: AclOperation, name: str, host: str = HOST
 ) -> bool:
     (verdict,) = made.authorize(who, host, operation, Kind.TOPIC, [name])
     return verdict
@@ -96,7 +102,7 @@ def test_super_users_may_do_everything_whatever_is_denied() -> None:
     table = AccessTable(made)
 
     for name in ("admin", "CN=a,O=b"):
-        assert table.of(Principal("User", name), HOST).everything
+        assert table.of(KafkaPrincipal("User", name), HOST).everything
     access = table.of(ALICE, HOST)
     assert not access.everything and not access.allows(O.READ, Kind.TOPIC, "t")
 
@@ -124,7 +130,7 @@ def test_nobody_is_authorized_before_there_are_acls() -> None:
 
 
 def test_acls_of_the_image_replace_or_change_what_is_there() -> None:
-    t, u = (Resource(Kind.TOPIC, PatternType.LITERAL, name) for name in "tu")
+    t, u = (ResourcePattern(Kind.TOPIC, PatternType.LITERAL, name) for name in "tu")
     index = AclIndex()
 
     assert index.take({"snapshot": True, "acls": [to_document(t, [entry()])]})

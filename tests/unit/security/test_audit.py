@@ -11,11 +11,11 @@ from support.security.authorizers import deny_names
 from kbroker.security.access import AccessTable
 from kbroker.security.audit import INTERVAL_S, LINES_MAX, Audit
 from kbroker.security.operations import AclOperation, Kind
-from kbroker.security.principal import Principal
+from kbroker.security.principal import KafkaPrincipal
 
 pytestmark = pytest.mark.unit
 
-ALICE, HOST = Principal("User", "alice"), "192.0.2.1"
+ALICE, HOST = KafkaPrincipal("User", "alice"), "192.0.2.1"
 LINE = (
     "Principal = User:alice is Denied Operation = Read from host = 192.0.2.1 on resource = "
     "Topic:LITERAL:t for request = Fetch with resourceRefCount = 1"
@@ -29,7 +29,7 @@ class Clock:
         return self.now
 
 
-def deny(audit: Audit, names: Iterable[str], principal: Principal = ALICE) -> None:
+def deny(audit: Audit, names: Iterable[str], principal: KafkaPrincipal = ALICE) -> None:
     audit.verdicts(principal, HOST, AclOperation.READ, Kind.TOPIC, names, (), "Fetch")
 
 
@@ -60,7 +60,7 @@ def test_denials_of_invented_names_do_not_fill_the_log(caplog: pytest.LogCapture
     audit = Audit(clock)
 
     deny(audit, (f"t{n}" for n in range(LINES_MAX + 50)))
-    deny(audit, ["t"], Principal("User", "bob"))
+    deny(audit, ["t"], KafkaPrincipal("User", "bob"))
     assert len(caplog.messages) == LINES_MAX + 1
     clock.now += INTERVAL_S
     deny(audit, ["t"])

@@ -10,18 +10,20 @@ import pytest
 
 from kbroker.errors import ErrorCode, WireError
 from kbroker.security import delegation
-from kbroker.security.delegation import Lifetimes, Secrets, Token
-from kbroker.security.principal import Principal
+from kbroker.security.delegation import DelegationToken, Lifetimes, Secrets
+from kbroker.security.principal import KafkaPrincipal
 from kbroker.security.sasl.scram import from_password
 
 pytestmark = pytest.mark.unit
 
-ALICE, BOB, CAROL = (Principal("User", name) for name in ("alice", "bob", "carol"))
+ALICE, BOB, CAROL = (KafkaPrincipal("User", name) for name in ("alice", "bob", "carol"))
 NOW, LONG_MAX = 1_000_000, 2**63 - 1
 LIFETIMES = Lifetimes(max_ms=7_000, renewal_ms=1_000)
 
 
-def token(asked_ms: int = -1, now_ms: int = NOW, lifetimes: Lifetimes = LIFETIMES) -> Token:
+def token(
+    asked_ms: int = -1, now_ms: int = NOW, lifetimes: Lifetimes = LIFETIMES
+) -> DelegationToken:
     return delegation.new_token(ALICE, CAROL, [BOB], asked_ms, lifetimes, now_ms)
 
 
@@ -79,8 +81,10 @@ def test_token_ends_earlier_or_at_once() -> None:
     assert delegation.shortened(made, ALICE, -1, NOW) is None
 
 
-@pytest.mark.parametrize("principal", [CAROL, Principal("Group", "alice"), Principal("User", "x")])
-def test_token_is_changed_by_its_owner_and_renewers_only(principal: Principal) -> None:
+@pytest.mark.parametrize(
+    "principal", [CAROL, KafkaPrincipal("Group", "alice"), KafkaPrincipal("User", "x")]
+)
+def test_token_is_changed_by_its_owner_and_renewers_only(principal: KafkaPrincipal) -> None:
     """Not even by the one who requested it for its owner."""
     made = token()
 

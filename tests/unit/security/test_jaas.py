@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.security.sasl.jaas import JaasError, Login, parse, parse_file
+from kbroker.security.sasl.jaas import JaasEntry, JaasError, parse, parse_file
 
 pytestmark = pytest.mark.unit
 
@@ -26,7 +26,7 @@ PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
     ],
 )  # fmt: skip
 def test_login_has_the_options_of_its_module(text, options):
-    assert parse(text) == [Login(PLAIN, options)]
+    assert parse(text) == [JaasEntry(PLAIN, options)]
     assert parse(text)[0].kind == "PlainLoginModule"
 
 

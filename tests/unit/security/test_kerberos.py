@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from kbroker.security.sasl.exchange import Authenticated, Challenge, Failed, Unavailable, Work
+from kbroker.security.sasl.exchange import (
+    Authenticated,
+    Challenge,
+    NotAuthenticated,
+    Unavailable,
+    Work,
+)
 from kbroker.security.sasl.kerberos import Kerberos
 from kbroker.security.sasl.kerberos_names import PrincipalRules
 
@@ -23,11 +29,11 @@ class Context:
         self.answers = list(answers) or [b"AP-REP"]
         self.client = client
         self.complete = False
-        self.failure: Failed | Unavailable | None = None
+        self.failure: NotAuthenticated | Unavailable | None = None
 
     def step(self, token: bytes) -> bytes:
         if token != b"AP-REQ":
-            raise Failed("a token that is none", reason="Cannot find key")
+            raise NotAuthenticated("a token that is none", reason="Cannot find key")
         answer = self.answers.pop(0)
         self.complete = not self.answers
         return answer
@@ -37,7 +43,7 @@ class Context:
 
     def unwrap(self, token: bytes) -> bytes:
         if not token.startswith(b"wrapped:"):
-            raise Failed("a signature that is wrong")
+            raise NotAuthenticated("a signature that is wrong")
         return token.removeprefix(b"wrapped:")
 
 
@@ -86,19 +92,19 @@ def test_context_may_take_more_tokens() -> None:
     "answer", [b"", b"\x01", b"\x01\0\0", b"\x02\0\0\0", b"\x04\0\xff\xff", b"\0\0\0\0"]
 )
 def test_client_that_wants_a_security_layer_fails(answer: bytes) -> None:
-    with pytest.raises(Failed, match="security layer"):
+    with pytest.raises(NotAuthenticated, match="security layer"):
         step(established(), b"wrapped:" + answer)
 
 
 @pytest.mark.parametrize("token", [b"", b"\x01\0\0\0", b"wrappe", b"\x60" * 1000])
 def test_choice_that_is_not_signed_fails(token: bytes) -> None:
-    with pytest.raises(Failed):
+    with pytest.raises(NotAuthenticated):
         step(established(), token)
 
 
 @pytest.mark.parametrize("token", [b"", b"AP-REP", b"\0" * 100_000, b"wrapped:\x01\0\0\0"])
 def test_token_that_is_no_ticket_fails_with_the_librarys_reason(token: bytes) -> None:
-    with pytest.raises(Failed) as caught:
+    with pytest.raises(NotAuthenticated) as caught:
         step(Kerberos(Context(), RULES.user), token)
     assert (caught.value.told, caught.value.reason) == ("", "Cannot find key")
 
@@ -106,20 +112,20 @@ def test_token_that_is_no_ticket_fails_with_the_librarys_reason(token: bytes) ->
 def test_data_in_place_of_nothing_fails() -> None:
     exchange = Kerberos(Context(), RULES.user)
     step(exchange, b"AP-REQ")
-    with pytest.raises(Failed):
+    with pytest.raises(NotAuthenticated):
         step(exchange, b"wrapped:\x01\0\0\0")
 
 
 def test_token_after_the_last_one_fails() -> None:
     exchange = established()
     step(exchange, b"wrapped:\x01\0\0\0")
-    with pytest.raises(Failed):
+    with pytest.raises(NotAuthenticated):
         step(exchange, b"wrapped:\x01\0\0\0")
 
 
 def test_principal_without_a_rule_fails_with_the_reason() -> None:
     exchange = established(Context(client="alice@ELSEWHERE"))
-    with pytest.raises(Failed) as caught:
+    with pytest.raises(NotAuthenticated) as caught:
         step(exchange, b"wrapped:\x01\0\0\0")
     assert caught.value.user == "alice@ELSEWHERE"
     assert "no rule of sasl.kerberos.principal.to.local.rules applies" in caught.value.reason

@@ -6,7 +6,7 @@ import pytest
 
 from kbroker.security.sasl.kerberos_names import (
     NAME_CHARS_MAX,
-    BadRule,
+    KerberosRuleError,
     NoUser,
     PrincipalRules,
     parse,
@@ -91,7 +91,7 @@ def test_name_that_could_be_read_in_two_ways_is_malformed(text: str) -> None:
      "RULE:[1:$1]s/(?=a)/b/", "RULE:[1:$1] DEFAULT", "RULE:[1:" + "x" * 9000 + "]"],
 )  # fmt: skip
 def test_malformed_rule_is_refused(rule: str) -> None:
-    with pytest.raises(BadRule):
+    with pytest.raises(KerberosRuleError):
         PrincipalRules(REALM, [rule, "DEFAULT"])
 
 

@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from kbroker.security.sasl import tokens
-from kbroker.security.sasl.exchange import Authenticated, Challenge, Failed, Unavailable, Work
+from kbroker.security.sasl.exchange import (
+    Authenticated,
+    Challenge,
+    NotAuthenticated,
+    Unavailable,
+    Work,
+)
 from kbroker.security.sasl.oauthbearer import OTHER_ID, Claims, InvalidToken, OauthBearer
 from kbroker.security.sasl.tokens import Expected, Keys, Signed, Unsecured, fetcher, keys_of
 
@@ -52,12 +58,12 @@ def test_valid_token_is_its_subject(data):
      b"\x01"],
 )  # fmt: skip
 def test_malformed_message_fails(data):
-    with pytest.raises(Failed):
+    with pytest.raises(NotAuthenticated):
         OauthBearer(accepting).evaluate(data)
 
 
 def test_authorization_id_must_be_the_subject():
-    with pytest.raises(Failed) as caught:
+    with pytest.raises(NotAuthenticated) as caught:
         step(OauthBearer(accepting), message(authzid="root"))
     assert caught.value.told == OTHER_ID
 
@@ -71,7 +77,7 @@ def test_invalid_token_is_answered_in_json_and_fails_at_the_next_message():
     expected = b'{"status":"insufficient_scope","scope":"a b"}'
     assert step(exchange, message()) == Challenge(expected)
     for data in (b"\x01", message()):
-        with pytest.raises(Failed) as caught:
+        with pytest.raises(NotAuthenticated) as caught:
             exchange.evaluate(data)
         assert caught.value.told == expected.decode()
 

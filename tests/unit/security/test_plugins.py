@@ -14,7 +14,7 @@ from kbroker.security.authorizer import AllowAll
 from kbroker.security.custom_authorizer import CustomAuthorizer
 from kbroker.security.operations import AclOperation, Kind
 from kbroker.security.policies import ConfigRequest, TopicRequest
-from kbroker.security.principal import ANONYMOUS, Principal
+from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 from kbroker.workers import plugged
 
 pytestmark = pytest.mark.unit
@@ -50,7 +50,7 @@ def test_authorizer_of_kafka_is_kbrokers_with_its_settings(name: str) -> None:
 
     plugged.check(BrokerConfig(settings))
     assert isinstance(made, AclAuthorizer)
-    assert made.allows_everything(Principal("User", "admin"), "h")
+    assert made.allows_everything(KafkaPrincipal("User", "admin"), "h")
     assert made.authorize(ANONYMOUS, "h", AclOperation.READ, Kind.TOPIC, ["t"]) == [True]
 
 
@@ -83,7 +83,7 @@ def test_custom_authorizer_is_asked_and_has_the_properties() -> None:
     names = ["open", "secret-1"]
     verdicts = made.authorize(ANONYMOUS, "h", AclOperation.READ, Kind.TOPIC, names)
     assert verdicts == [True, False]
-    assert made.allows_everything(Principal("User", "root"), "h")
+    assert made.allows_everything(KafkaPrincipal("User", "root"), "h")
     assert made.authorize_any(ANONYMOUS, "h", AclOperation.READ, Kind.TOPIC)
     assert not made.changed()
     inner = made._authorizer

@@ -7,7 +7,7 @@ import pytest
 from kbroker.security.principal import (
     ANONYMOUS,
     NAME_BYTES_MAX,
-    Principal,
+    KafkaPrincipal,
     by,
     from_wire,
     of_user,
@@ -24,16 +24,16 @@ def test_principal_anonymous_is_kafkas() -> None:
 @pytest.mark.parametrize(
     "principal",
     [
-        Principal("User", "alice"),
-        Principal("User", "CN=zoë,OU=a:b"),
-        Principal("Group", "admins"),
-        Principal("User", "half \ud800 a character"),
-        Principal("User", ""),
+        KafkaPrincipal("User", "alice"),
+        KafkaPrincipal("User", "CN=zoë,OU=a:b"),
+        KafkaPrincipal("Group", "admins"),
+        KafkaPrincipal("User", "half \ud800 a character"),
+        KafkaPrincipal("User", ""),
         ANONYMOUS,
     ],
     ids=["user", "distinguished-name", "other-type", "surrogate", "empty", "anonymous"],
 )
-def test_principal_survives_text_and_wire(principal: Principal) -> None:
+def test_principal_survives_text_and_wire(principal: KafkaPrincipal) -> None:
     assert parse(str(principal)) == principal
     assert from_wire(principal.to_wire()) == principal
 
@@ -51,7 +51,7 @@ def test_principal_text_that_names_nobody_is_refused(text: str) -> None:
 @pytest.mark.parametrize("name", ["", "alice", "a:b", "a\0b", "ä" * (NAME_BYTES_MAX // 2)])
 def test_principal_of_a_client_has_the_name_that_it_has_shown(name: str) -> None:
     """An empty one is that of a certificate without a subject; Kafka serves it."""
-    assert of_user(name) == Principal("User", name)
+    assert of_user(name) == KafkaPrincipal("User", name)
 
 
 @pytest.mark.parametrize("name", ["half \ud800", "x" * (NAME_BYTES_MAX + 1), "ä" * NAME_BYTES_MAX])

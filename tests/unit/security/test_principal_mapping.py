@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kbroker.security.tls.certificate import name_of
-from kbroker.security.tls.principal_mapping import BadRule, PrincipalMapping
+from kbroker.security.tls.principal_mapping import MappingRuleError, PrincipalMapping
 
 pytestmark = pytest.mark.unit
 
@@ -44,7 +44,7 @@ def test_first_rule_that_matches_makes_the_name(rules: str, subject: str, name: 
     ],
 )
 def test_rules_that_are_none_are_refused(rules: str) -> None:
-    with pytest.raises(BadRule):
+    with pytest.raises(MappingRuleError):
         PrincipalMapping(rules)
 
 

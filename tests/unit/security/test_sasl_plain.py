@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.security.sasl.exchange import Authenticated, Failed, Work
-from kbroker.security.sasl.plain import INVALID, OTHER_ID, Plain, users_of
+from kbroker.security.sasl.exchange import Authenticated, NotAuthenticated, Work
+from kbroker.security.sasl.plain import INVALID, OTHER_ID, PlainSaslServer, users_of
 
 pytestmark = pytest.mark.unit
 
@@ -13,8 +13,8 @@ USERS = {"alice": "secret", "bob": "other", "ünï": "pässword"}
 
 
 def told(token: bytes) -> str:
-    with pytest.raises(Failed) as caught:
-        Plain(USERS).evaluate(token)
+    with pytest.raises(NotAuthenticated) as caught:
+        PlainSaslServer(USERS).evaluate(token)
     return caught.value.told
 
 
@@ -22,7 +22,9 @@ def told(token: bytes) -> str:
     "token", [b"\0alice\0secret", b"alice\0alice\0secret", "\0ünï\0pässword".encode()]
 )
 def test_right_password_lets_its_user_in(token):
-    assert Plain(USERS).evaluate(token) == Authenticated(b"", token.decode().split("\0")[1])
+    assert PlainSaslServer(USERS).evaluate(token) == Authenticated(
+        b"", token.decode().split("\0")[1]
+    )
 
 
 @pytest.mark.parametrize(
@@ -57,19 +59,19 @@ def test_malformed_token_fails_with_kafkas_text(token, text):
 
 def test_check_by_a_callback_is_work_and_only_true_lets_in():
     for answer in (True, False, None, "yes", 1):
-        exchange = Plain({}, lambda user, password, answer=answer: answer)
+        exchange = PlainSaslServer({}, lambda user, password, answer=answer: answer)
         step = exchange.evaluate(b"\0u\0p")
         assert isinstance(step, Work)
         if answer is True:
             assert exchange.resume(step.run()) == Authenticated(b"", "u")
         else:
-            with pytest.raises(Failed):
+            with pytest.raises(NotAuthenticated):
                 exchange.resume(step.run())
 
 
 def test_callback_is_not_asked_for_another_authorization_id():
-    with pytest.raises(Failed):
-        Plain({}, lambda user, password: True).evaluate(b"admin\0u\0p")
+    with pytest.raises(NotAuthenticated):
+        PlainSaslServer({}, lambda user, password: True).evaluate(b"admin\0u\0p")
 
 
 def test_users_are_those_of_the_login_module():

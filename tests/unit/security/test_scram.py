@@ -10,13 +10,18 @@ import re
 import pytest
 from support.running.in_one import in_one
 
-from kbroker.security.sasl.exchange import Authenticated, Challenge, Failed, Lookup
+from kbroker.security.sasl.exchange import (
+    Authenticated,
+    Challenge,
+    CredentialLookup,
+    NotAuthenticated,
+)
 from kbroker.security.sasl.plain import OTHER_ID
 from kbroker.security.sasl.scram import (
     HASHES,
     ITERATIONS_MIN,
     Nobody,
-    Scram,
+    ScramSaslServer,
     StoredCredential,
     fake_salt,
     from_password,
@@ -42,10 +47,10 @@ SERVER_FINAL = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 STORED = StoredCredential("user", from_password("SCRAM-SHA-256", "pencil", 4096, SALT))
 
 
-def begun(first: bytes = CLIENT_FIRST, stored: StoredCredential | None = STORED) -> Scram:
+def begun(first: bytes = CLIENT_FIRST, stored: StoredCredential | None = STORED) -> ScramSaslServer:
     """An exchange that has answered the client's first message."""
-    exchange = Scram("SCRAM-SHA-256", SERVER_NONCE)
-    assert isinstance(exchange.evaluate(first), Lookup)
+    exchange = ScramSaslServer("SCRAM-SHA-256", SERVER_NONCE)
+    assert isinstance(exchange.evaluate(first), CredentialLookup)
     exchange.resume(stored)
     return exchange
 
@@ -61,9 +66,9 @@ def signed_final(before: str, without_proof: str) -> bytes:
 
 
 def test_vector_of_the_rfc():
-    exchange = Scram("SCRAM-SHA-256", SERVER_NONCE)
+    exchange = ScramSaslServer("SCRAM-SHA-256", SERVER_NONCE)
 
-    assert exchange.evaluate(CLIENT_FIRST) == Lookup("user", "SCRAM-SHA-256", False)
+    assert exchange.evaluate(CLIENT_FIRST) == CredentialLookup("user", "SCRAM-SHA-256", False)
     assert exchange.resume(STORED) == Challenge(SERVER_FIRST)
     assert exchange.evaluate(CLIENT_FINAL) == Authenticated(SERVER_FINAL, "user")
 
@@ -74,10 +79,10 @@ def test_exchange_with_a_client_succeeds(mechanism, user):
     """With names that must be escaped, too; the client checks the server's signature."""
     stored = StoredCredential(user, from_password(mechanism, "secret", 8192))
     client = Client(user, "secret", HASHES[mechanism])
-    exchange = Scram(mechanism)
+    exchange = ScramSaslServer(mechanism)
 
     asked = exchange.evaluate(client.evaluate(None))
-    assert asked == Lookup(user, mechanism, False)
+    assert asked == CredentialLookup(user, mechanism, False)
     challenge = exchange.resume(stored)
     done = exchange.evaluate(client.evaluate(challenge.token))
     client.evaluate(done.token)
@@ -88,11 +93,11 @@ def test_exchange_with_a_client_succeeds(mechanism, user):
 @pytest.mark.parametrize("mechanism", HASHES)
 def test_wrong_password_fails_at_the_end(mechanism):
     stored = StoredCredential("u", from_password(mechanism, "right", 4096))
-    client, exchange = Client("u", "wrong", HASHES[mechanism]), Scram(mechanism)
+    client, exchange = Client("u", "wrong", HASHES[mechanism]), ScramSaslServer(mechanism)
     exchange.evaluate(client.evaluate(None))
     final = client.evaluate(exchange.resume(stored).token)
 
-    with pytest.raises(Failed) as caught:
+    with pytest.raises(NotAuthenticated) as caught:
         exchange.evaluate(final)
     assert (caught.value.told, caught.value.user) == ("", "u")
 
@@ -103,13 +108,13 @@ def test_unknown_user_is_told_from_no_other(mechanism):
     known = StoredCredential("known", from_password(mechanism, "p", ITERATIONS_MIN))
     salts = []
     for user, stored in (("nobody", None), ("nobody", None), ("other", None), ("known", known)):
-        client, exchange = Client(user, "guess", HASHES[mechanism]), Scram(mechanism)
+        client, exchange = Client(user, "guess", HASHES[mechanism]), ScramSaslServer(mechanism)
         exchange.evaluate(client.evaluate(None))
         challenge = exchange.resume(stored).token.decode()
         fields = dict(part.split("=", 1) for part in challenge.split(","))
         salts.append(fields["s"])
         assert fields["i"] == str(ITERATIONS_MIN)
-        with pytest.raises(Failed) as caught:
+        with pytest.raises(NotAuthenticated) as caught:
             exchange.evaluate(client.evaluate(challenge.encode()))
         assert (str(caught.value), caught.value.told) == ("wrong user or password", "")
     assert salts[0] == salts[1] != salts[2]
@@ -144,7 +149,7 @@ def test_proof_for_what_an_unknown_user_is_shown_does_not_exist():
 
     mechanism, digest = "SCRAM-SHA-256", "sha256"
     shown = disguise(mechanism, "nobody")
-    exchange = Scram(mechanism, "server")
+    exchange = ScramSaslServer(mechanism, "server")
     exchange.evaluate(b"n,,n=nobody,r=client")
     challenge = exchange.resume(None).token.decode()
     without = "c=biws,r=clientserver"
@@ -152,18 +157,18 @@ def test_proof_for_what_an_unknown_user_is_shown_does_not_exist():
     signature = hmac.digest(shown.stored_key, signed, digest)
     proof = base64.b64encode(bytes(len(signature))).decode()
 
-    with pytest.raises(Failed):
+    with pytest.raises(NotAuthenticated):
         exchange.evaluate(f"{without},p={proof}".encode())
 
 
 def test_unknown_user_is_shown_the_salt_that_was_found_for_it():
-    client, exchange = Client("nobody", "guess", "sha256"), Scram("SCRAM-SHA-256")
+    client, exchange = Client("nobody", "guess", "sha256"), ScramSaslServer("SCRAM-SHA-256")
     exchange.evaluate(client.evaluate(None))
 
     challenge = exchange.resume(Nobody(b"a salt of all brokers")).token
 
     assert f"s={base64.b64encode(b'a salt of all brokers').decode()}," in challenge.decode()
-    with pytest.raises(Failed):
+    with pytest.raises(NotAuthenticated):
         exchange.evaluate(client.evaluate(challenge))
 
 
@@ -197,7 +202,7 @@ def test_changed_final_message_fails(what):
     """CVE-2024-56128: the nonce was not compared."""
     exchange = begun()
 
-    with pytest.raises(Failed) as caught:
+    with pytest.raises(NotAuthenticated) as caught:
         exchange.evaluate(changed_finals()[what])
     assert caught.value.told == ""
 
@@ -206,7 +211,7 @@ def test_changed_final_message_fails(what):
 def test_final_message_cut_anywhere_fails(cut):
     exchange = begun()
 
-    with pytest.raises(Failed):
+    with pytest.raises(NotAuthenticated):
         exchange.evaluate(CLIENT_FINAL[:cut])
 
 
@@ -234,23 +239,23 @@ def test_final_message_cut_anywhere_fails(cut):
     ],
 )
 def test_malformed_first_message_fails(first):
-    with pytest.raises(Failed):
-        Scram("SCRAM-SHA-256").evaluate(first)
+    with pytest.raises(NotAuthenticated):
+        ScramSaslServer("SCRAM-SHA-256").evaluate(first)
 
 
 def test_message_of_another_exchange_fails():
     """A replay: the server's nonce is another one each time."""
-    exchange = Scram("SCRAM-SHA-256")
+    exchange = ScramSaslServer("SCRAM-SHA-256")
     exchange.evaluate(CLIENT_FIRST)
     exchange.resume(STORED)
 
-    with pytest.raises(Failed):
+    with pytest.raises(NotAuthenticated):
         exchange.evaluate(CLIENT_FINAL)
 
 
 def test_server_nonces_differ():
     def nonce() -> bytes:
-        exchange = Scram("SCRAM-SHA-256")
+        exchange = ScramSaslServer("SCRAM-SHA-256")
         exchange.evaluate(CLIENT_FIRST)
         return exchange.resume(STORED).token.split(b",")[0]
 
@@ -263,12 +268,12 @@ def test_server_nonces_differ():
 def test_authorization_id_must_be_the_user(authorization_id, fails):
     """CVE-2017-12610: with it, one user acted as another. Also for a user that does not exist."""
     for stored in (STORED, None):
-        exchange = Scram("SCRAM-SHA-256", SERVER_NONCE)
+        exchange = ScramSaslServer("SCRAM-SHA-256", SERVER_NONCE)
         exchange.evaluate(f"n,a={authorization_id},n=user,r=abc".encode())
         if not fails:
             assert isinstance(exchange.resume(stored), Challenge)
             continue
-        with pytest.raises(Failed) as caught:
+        with pytest.raises(NotAuthenticated) as caught:
             exchange.resume(stored)
         assert caught.value.told == OTHER_ID
 
@@ -279,7 +284,7 @@ def test_authorization_id_must_be_the_user(authorization_id, fails):
 )
 def test_client_may_put_its_own_nonce_first_once_more(nonce, passes):
     """librdkafka before 2.6.1 does, such as that of Debian 12; what it sends is signed."""
-    exchange = Scram("SCRAM-SHA-256", "server")
+    exchange = ScramSaslServer("SCRAM-SHA-256", "server")
     exchange.evaluate(b"n,,n=user,r=abc")
     challenge = exchange.resume(STORED).token.decode()
     final = signed_final(f"n=user,r=abc,{challenge}", f"c=biws,r={nonce}")
@@ -287,20 +292,20 @@ def test_client_may_put_its_own_nonce_first_once_more(nonce, passes):
     if passes:
         assert isinstance(exchange.evaluate(final), Authenticated)
     else:
-        with pytest.raises(Failed):
+        with pytest.raises(NotAuthenticated):
             exchange.evaluate(final)
 
 
 def test_client_that_would_bind_channels_binds_what_it_said():
     """gs2 flag y: the binding is that of the header that the client has sent."""
-    exchange = Scram("SCRAM-SHA-256", "server")
+    exchange = ScramSaslServer("SCRAM-SHA-256", "server")
     exchange.evaluate(b"y,,n=user,r=abc")
     challenge = exchange.resume(STORED).token.decode()
 
     def final(binding: str) -> bytes:
         return signed_final(f"n=user,r=abc,{challenge}", f"c={binding},r=abcserver")
 
-    with pytest.raises(Failed):
+    with pytest.raises(NotAuthenticated):
         exchange.evaluate(final("biws"))
     assert isinstance(exchange.evaluate(final("eSws")), Authenticated)
 
@@ -308,15 +313,15 @@ def test_client_that_would_bind_channels_binds_what_it_said():
 def test_credential_with_too_few_iterations_lets_nobody_in():
     weak = StoredCredential("user", from_password("SCRAM-SHA-256", "pencil", ITERATIONS_MIN - 1))
 
-    with pytest.raises(Failed):
+    with pytest.raises(NotAuthenticated):
         begun(stored=weak)
 
 
 def test_token_is_looked_up_as_such_and_its_owner_is_the_user():
     token = StoredCredential("owner", STORED.credential, 17)
-    exchange = Scram("SCRAM-SHA-256", SERVER_NONCE)
+    exchange = ScramSaslServer("SCRAM-SHA-256", SERVER_NONCE)
     first = b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO,tokenauth=true"
-    assert exchange.evaluate(first) == Lookup("user", "SCRAM-SHA-256", True)
+    assert exchange.evaluate(first) == CredentialLookup("user", "SCRAM-SHA-256", True)
     exchange.resume(token)
     client = Client("user", "pencil", "sha256", nonce="rOprNGfwEbeRWgbNEkqO")
     client.evaluate(None)

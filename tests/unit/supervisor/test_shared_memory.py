@@ -23,7 +23,7 @@ from kbroker.errors import ConfigError
 from kbroker.ipc import named_memory
 from kbroker.ipc.named_memory import named_runs, noted_run
 from kbroker.supervisor import shared_memory
-from kbroker.supervisor.launch import Broker
+from kbroker.supervisor.launch import BrokerRun
 
 pytestmark = pytest.mark.unit
 
@@ -45,7 +45,7 @@ def place() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-def opened(directory: Path, **settings: str) -> Broker:
+def opened(directory: Path, **settings: str) -> BrokerRun:
     overrides = {
         "log.dirs": str(directory / "data"),
         "runtime.dir": str(directory / "run"),
@@ -57,7 +57,7 @@ def opened(directory: Path, **settings: str) -> Broker:
         "socket.request.max.bytes": "65536",
     }
     overrides |= {name.replace("_", "."): value for name, value in settings.items()}
-    return Broker(load(None, overrides)[0], None, overrides)
+    return BrokerRun(load(None, overrides)[0], None, overrides)
 
 
 class Names:

@@ -15,7 +15,7 @@ from kbroker.protocol.codec import decode_exact
 from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kbroker.testing.metadata import (
     Membership,
-    PartitionState,
+    PartitionView,
     are_in_sync,
     membership,
     partition_states,
@@ -44,7 +44,7 @@ class MetadataServer:
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
 
-    def know(self, *states: PartitionState) -> None:
+    def know(self, *states: PartitionView) -> None:
         rows = [
             MetadataResponse.MetadataResponsePartition(
                 partition_index=number,
@@ -82,7 +82,7 @@ def server() -> Iterator[MetadataServer]:
 
 
 def test_members_and_partitions_are_read(server: MetadataServer) -> None:
-    two = PartitionState(4, (4, 7), frozenset({4})), PartitionState(-1, (7,), frozenset())
+    two = PartitionView(4, (4, 7), frozenset({4})), PartitionView(-1, (7,), frozenset())
     server.know(*two)
 
     assert membership(server.address) == Membership(frozenset({4, 7}), 7)
@@ -94,17 +94,17 @@ def test_members_and_partitions_are_read(server: MetadataServer) -> None:
 
 def test_replicas_are_in_sync_with_their_leader_among_them(server: MetadataServer) -> None:
     both = frozenset({4, 7})
-    server.know(PartitionState(4, (4, 7), both), PartitionState(7, (4, 7), both))
+    server.know(PartitionView(4, (4, 7), both), PartitionView(7, (4, 7), both))
     assert are_in_sync([server.address], "t")
     assert are_in_sync([server.address], "t", 2)
     with pytest.raises(AssertionError, match="t-0"):
         are_in_sync([server.address], "t", 1)
 
-    server.know(PartitionState(4, (4, 7), both), PartitionState(7, (4, 7), frozenset({4})))
+    server.know(PartitionView(4, (4, 7), both), PartitionView(7, (4, 7), frozenset({4})))
     with pytest.raises(AssertionError, match="t-1"):
         are_in_sync([server.address], "t")
 
-    server.know(PartitionState(7, (4, 7), frozenset({4})))
+    server.know(PartitionView(7, (4, 7), frozenset({4})))
     with pytest.raises(AssertionError, match="t-0"):
         are_in_sync([server.address], "t", 1)
 

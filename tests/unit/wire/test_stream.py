@@ -11,7 +11,7 @@ from kbroker.protocol.api import ApiKey
 from kbroker.protocol.header import decode_request_header, encode_response_header
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest
 from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from kbroker.wire.stream import FIRST_FRAME_BYTES_MAX, Malformed, Pending, Stream
+from kbroker.wire.stream import FIRST_FRAME_BYTES_MAX, Malformed, RequestInFlight, Stream
 
 pytestmark = pytest.mark.unit
 
@@ -19,14 +19,14 @@ VERSION = 12
 THROTTLE_MS = 7
 
 
-def response_to(pending: Pending, number: int | None = None) -> bytes:
+def response_to(pending: RequestInFlight, number: int | None = None) -> bytes:
     number = pending.correlation_id if number is None else number
     body = encode_response_header(number, pending.api, pending.version)
     body += codec.encode(MetadataResponse(throttle_time_ms=THROTTLE_MS), pending.version)
     return struct.pack(">i", len(body)) + body
 
 
-def asked(stream: Stream) -> Pending:
+def asked(stream: Stream) -> RequestInFlight:
     pending, _ = stream.message(MetadataRequest(), VERSION)
     return pending
 

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from kbroker.coordinator.group.classic.classic_member import Member, Sessions
+from kbroker.coordinator.group.classic.classic_member import ClassicGroupMember, MemberSessions
 from kbroker.coordinator.group.group import CLASSIC, Group
 from kbroker.coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from kbroker.coordinator.records.offsets_topic import GroupMetadataKey, GroupMetadataValue
@@ -20,7 +20,7 @@ from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.rpc import Pending
 
 if TYPE_CHECKING:
-    from kbroker.coordinator.machine import Operation
+    from kbroker.coordinator.machine import CoordinatorOperation
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class ClassicGroup(Group):
 
     kind = CLASSIC
 
-    def __init__(self, group_id: str, sessions: Sessions, count_state: CountState) -> None:
+    def __init__(self, group_id: str, sessions: MemberSessions, count_state: CountState) -> None:
         """count_state: called with a state and by how much its number of groups has changed."""
         super().__init__(group_id)
         self.sessions = sessions
@@ -88,7 +88,7 @@ class ClassicGroup(Group):
         self.protocol: str | None = None
         self.leader: str | None = None
         self.state_timestamp_ms = -1  # wall clock
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, ClassicGroupMember] = {}
         self.static_members: dict[str, str] = {}  # instance id -> member id
         self.pending_joins: set[str] = set()
         self.pending_syncs: set[str] = set()
@@ -172,12 +172,14 @@ class ClassicGroup(Group):
         if self.state != EMPTY:
             raise WireError(ErrorCode.NON_EMPTY_GROUP)
 
-    def delete(self, op: Operation) -> None:
+    def delete(self, op: CoordinatorOperation) -> None:
         op.append(GroupMetadataKey(group=self.group_id), None)
 
     # -- checks ----------------------------------------------------------------------------------
 
-    def check_member(self, member_id: str, instance_id: str | None, what: str) -> Member:
+    def check_member(
+        self, member_id: str, instance_id: str | None, what: str
+    ) -> ClassicGroupMember:
         """The member that a request names. Raises FENCED_INSTANCE_ID or UNKNOWN_MEMBER_ID."""
         if instance_id is not None:
             present = self.static_members.get(instance_id)
@@ -216,7 +218,7 @@ class ClassicGroup(Group):
 
     # -- members ---------------------------------------------------------------------------------
 
-    def add(self, member: Member, protocol_type: str) -> None:
+    def add(self, member: ClassicGroupMember, protocol_type: str) -> None:
         """Add a member; the first one is the leader and determines the group's protocol type."""
         if not self.members:
             self.protocol_type = protocol_type
@@ -228,7 +230,7 @@ class ClassicGroup(Group):
         self.pending_joins.discard(member.member_id)
         self._count(member, 1)
 
-    def remove(self, member: Member) -> None:
+    def remove(self, member: ClassicGroupMember) -> None:
         """Remove a member, which must not have a pending request any more."""
         assert member.join is None and member.sync is None, member
         del self.members[member.member_id]
@@ -239,7 +241,7 @@ class ClassicGroup(Group):
             self.leader = next(iter(self.members), None)
         self.pending_syncs.discard(member.member_id)
 
-    def rename(self, member: Member, member_id: str) -> None:
+    def rename(self, member: ClassicGroupMember, member_id: str) -> None:
         """Give a static member the id of its new instance; it keeps everything else."""
         assert member.join is None and member.sync is None, member
         del self.members[member.member_id]
@@ -251,13 +253,13 @@ class ClassicGroup(Group):
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member_id
 
-    def update(self, member: Member, protocols: dict[str, bytes]) -> None:
+    def update(self, member: ClassicGroupMember, protocols: dict[str, bytes]) -> None:
         """Replace the protocols of a member."""
         self._count(member, -1)
         member.protocols = protocols
         self._count(member, 1)
 
-    def _count(self, member: Member, amount: int) -> None:
+    def _count(self, member: ClassicGroupMember, amount: int) -> None:
         self._topics_known = False
         for name in member.protocols:
             count = self._support.get(name, 0) + amount
@@ -266,14 +268,16 @@ class ClassicGroup(Group):
             else:
                 del self._support[name]
 
-    def wait_for_join(self, member: Member, pending: Pending[Any]) -> Pending[Any] | None:
+    def wait_for_join(
+        self, member: ClassicGroupMember, pending: Pending[Any]
+    ) -> Pending[Any] | None:
         """Keep the member's join until the next generation; returns its earlier pending join."""
         before, member.join = member.join, pending
         if before is None:
             self.waiting_joins += 1
         return before
 
-    def end_join(self, member: Member) -> Pending[Any] | None:
+    def end_join(self, member: ClassicGroupMember) -> Pending[Any] | None:
         """Take out the member's pending join, which gets its response now."""
         before, member.join = member.join, None
         if before is not None:
@@ -335,7 +339,7 @@ class ClassicGroup(Group):
             ],
         )
 
-    def load(self, value: GroupMetadataValue) -> list[Member]:
+    def load(self, value: GroupMetadataValue) -> list[ClassicGroupMember]:
         """Take over the state of a record, in its replay; returns the members removed by this.
 
         Members that are known keep what the record does not hold: their other protocols, and what
@@ -367,10 +371,10 @@ class ClassicGroup(Group):
         return list(before.values())
 
 
-def loaded_member(value: GroupMetadataValue, found: Any) -> Member:
+def loaded_member(value: GroupMetadataValue, found: Any) -> ClassicGroupMember:
     """A member from its group's record."""
     timeout = found.rebalance_timeout
-    return Member(
+    return ClassicGroupMember(
         found.member_id,
         found.group_instance_id,
         found.client_id,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 
 
-class Member:
+class ClassicGroupMember:
     """protocols: name -> metadata, in the member's order of preference.
 
     join, sync: the response it waits for. is_new: its first join has not got a response yet.
@@ -62,7 +62,7 @@ class Member:
         self.sync: Pending[Any] | None = None
 
     def __repr__(self) -> str:
-        return f"Member({self.member_id!r})"
+        return f"ClassicGroupMember({self.member_id!r})"
 
     def matches(self, protocols: dict[str, bytes]) -> bool:
         """Whether these are its protocols, with the same metadata and in the same order."""
@@ -87,10 +87,10 @@ def rebalance_timeout_of(request: Any) -> int:
     return request.session_timeout_ms if timeout == -1 else max(timeout, 0)
 
 
-def joining_member(call: Call, member_id: str) -> Member:
+def joining_member(call: Call, member_id: str) -> ClassicGroupMember:
     """A new member from its JoinGroup."""
     request = call.request
-    member = Member(
+    member = ClassicGroupMember(
         member_id,
         request.group_instance_id,
         call.client_id,
@@ -114,7 +114,7 @@ def new_member_id(client_id: str, instance_id: str | None) -> str:
     return prefix + suffix
 
 
-class Sessions:
+class MemberSessions:
     """Session timers of the members of all groups of one partition.
 
     expire: run as the operation ``expire(op, group, member_id)`` when a session ends. The group may

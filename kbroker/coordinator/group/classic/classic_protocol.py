@@ -20,7 +20,7 @@ from kbroker.coordinator.group.classic.classic_group import (
     ClassicGroup,
 )
 from kbroker.coordinator.group.classic.classic_member import (
-    Member,
+    ClassicGroupMember,
     joining_member,
     new_member_id,
     protocols_of,
@@ -46,7 +46,7 @@ from kbroker.protocol.messages.sync_group import SyncGroupResponse
 from kbroker.types import Offset
 
 if TYPE_CHECKING:
-    from kbroker.coordinator.machine import Call, Operation
+    from kbroker.coordinator.machine import Call, CoordinatorOperation
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class ClassicProtocol(Part):
             self.sessions.cancel(group, member.member_id)
             _fail(group, member, WireError(ErrorCode.UNKNOWN_MEMBER_ID))
 
-    def loaded(self, op: Operation) -> None:
+    def loaded(self, op: CoordinatorOperation) -> None:
         """Restart the sessions; a group that is now too large has to rebalance to its size."""
         largest = self.host.config["group.max.size"]
         for group in list(self.machine.groups.values()):
@@ -119,7 +119,7 @@ class ClassicProtocol(Part):
 
     # -- KIP-848 ---------------------------------------------------------------------------------
 
-    def release(self, op: Operation, group: ClassicGroup) -> None:
+    def release(self, op: CoordinatorOperation, group: ClassicGroup) -> None:
         """The group migrates to the consumer protocol: members with pending requests must rejoin.
 
         The caller has called ``op.touch`` and appends the tombstone (``group.delete``), whose
@@ -129,10 +129,10 @@ class ClassicProtocol(Part):
 
     def adopt(
         self,
-        op: Operation,
+        op: CoordinatorOperation,
         group_id: str,
         generation: int,
-        members: list[Member],
+        members: list[ClassicGroupMember],
         *,
         reason: str | None,
     ) -> ClassicGroup:
@@ -155,14 +155,14 @@ class ClassicProtocol(Part):
         return group
 
     def adoption(
-        self, group_id: str, generation: int, members: list[Member]
+        self, group_id: str, generation: int, members: list[ClassicGroupMember]
     ) -> tuple[GroupMetadataKey, GroupMetadataValue]:
         """The record that ``adopt`` would write."""
         trial = ClassicGroup(group_id, self.rebalances.sessions, lambda state, amount: None)
         return self._take_over(trial, generation, members)
 
     def _take_over(
-        self, group: ClassicGroup, generation: int, members: list[Member]
+        self, group: ClassicGroup, generation: int, members: list[ClassicGroupMember]
     ) -> tuple[GroupMetadataKey, GroupMetadataValue]:
         for member in members:
             group.add(member, CONSUMER_PROTOCOL_TYPE)
@@ -174,7 +174,7 @@ class ClassicProtocol(Part):
 
     # -- JoinGroup -------------------------------------------------------------------------------
 
-    def join(self, op: Operation, call: Call) -> Pending[Any] | JoinGroupResponse:
+    def join(self, op: CoordinatorOperation, call: Call) -> Pending[Any] | JoinGroupResponse:
         request = call.request
         config = self.host.config
         if not request.group_id:
@@ -227,7 +227,9 @@ class ClassicProtocol(Part):
             return (member is not None and member.join is not None) or group.waiting_joins < largest
         return member is not None or len(group.members) < largest
 
-    def _turn_away(self, op: Operation, group: ClassicGroup, request: Any) -> JoinGroupResponse:
+    def _turn_away(
+        self, op: CoordinatorOperation, group: ClassicGroup, request: Any
+    ) -> JoinGroupResponse:
         member = group.members.get(request.member_id)
         if member is not None or request.member_id in group.pending_joins:
             op.touch()
@@ -241,7 +243,7 @@ class ClassicProtocol(Part):
         return failed_join(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
     def _join_new(
-        self, op: Operation, call: Call, group: ClassicGroup
+        self, op: CoordinatorOperation, call: Call, group: ClassicGroup
     ) -> Pending[Any] | JoinGroupResponse:
         """The join of a dynamic member without an id."""
         op.touch()
@@ -254,7 +256,9 @@ class ClassicProtocol(Part):
             return failed_join(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         return self._add(op, call, group, member_id)
 
-    def _add(self, op: Operation, call: Call, group: ClassicGroup, member_id: str) -> Pending[Any]:
+    def _add(
+        self, op: CoordinatorOperation, call: Call, group: ClassicGroup, member_id: str
+    ) -> Pending[Any]:
         request = call.request
         pending: Pending[Any] = Pending()
         member = joining_member(call, member_id)
@@ -264,7 +268,7 @@ class ClassicProtocol(Part):
         return pending
 
     def _join_static(
-        self, op: Operation, call: Call, group: ClassicGroup, protocols: dict[str, bytes]
+        self, op: CoordinatorOperation, call: Call, group: ClassicGroup, protocols: dict[str, bytes]
     ) -> Pending[Any] | JoinGroupResponse:
         """The join of a static member that was (re)started: it replaces its predecessor."""
         request = call.request
@@ -310,10 +314,10 @@ class ClassicProtocol(Part):
 
     def _replace(
         self,
-        op: Operation,
+        op: CoordinatorOperation,
         call: Call,
         group: ClassicGroup,
-        member: Member,
+        member: ClassicGroupMember,
         member_id: str,
         protocols: dict[str, bytes],
     ) -> None:
@@ -332,7 +336,7 @@ class ClassicProtocol(Part):
         self.rebalances.keep_session(group, member)
 
     def _join_known(
-        self, op: Operation, call: Call, group: ClassicGroup, protocols: dict[str, bytes]
+        self, op: CoordinatorOperation, call: Call, group: ClassicGroup, protocols: dict[str, bytes]
     ) -> Pending[Any] | JoinGroupResponse:
         """The join of a member with an id: a known one, or one that it was just given."""
         request = call.request
@@ -363,13 +367,19 @@ class ClassicProtocol(Part):
         return pending
 
     def _update(
-        self, group: ClassicGroup, member: Member, request: Any, protocols: dict[str, bytes]
+        self,
+        group: ClassicGroup,
+        member: ClassicGroupMember,
+        request: Any,
+        protocols: dict[str, bytes],
     ) -> None:
         group.update(member, protocols)
         member.rebalance_timeout_ms = rebalance_timeout_of(request)
         member.session_timeout_ms = request.session_timeout_ms
 
-    def _wait(self, op: Operation, group: ClassicGroup, member: Member) -> Pending[Any]:
+    def _wait(
+        self, op: CoordinatorOperation, group: ClassicGroup, member: ClassicGroupMember
+    ) -> Pending[Any]:
         """Keep the member's request pending; its earlier pending request gets an error."""
         pending: Pending[Any] = Pending()
         before = group.wait_for_join(member, pending)
@@ -380,7 +390,7 @@ class ClassicProtocol(Part):
 
     # -- SyncGroup -------------------------------------------------------------------------------
 
-    def sync(self, op: Operation, call: Call) -> Pending[Any] | SyncGroupResponse:
+    def sync(self, op: CoordinatorOperation, call: Call) -> Pending[Any] | SyncGroupResponse:
         request = call.request
         if call.version >= SYNC_PROTOCOL_VERSION and None in (
             request.protocol_type,
@@ -429,7 +439,7 @@ class ClassicProtocol(Part):
 
     # -- Heartbeat -------------------------------------------------------------------------------
 
-    def heartbeat(self, op: Operation, call: Call) -> Any:
+    def heartbeat(self, op: CoordinatorOperation, call: Call) -> Any:
         request = call.request
         group = self._group(request.group_id)
         if group is None:
@@ -443,7 +453,7 @@ class ClassicProtocol(Part):
 
     # -- LeaveGroup ------------------------------------------------------------------------------
 
-    def leave(self, op: Operation, call: Call) -> Any:
+    def leave(self, op: CoordinatorOperation, call: Call) -> Any:
         request = call.request
         if call.version < LEAVE_BATCH_VERSION:
             identity = LeaveGroupRequest.MemberIdentity(member_id=request.member_id)
@@ -472,7 +482,7 @@ class ClassicProtocol(Part):
             self.rebalances.maybe_forget(group)
         return left(call, codes)
 
-    def _leave_one(self, op: Operation, group: ClassicGroup, identity: Any) -> None:
+    def _leave_one(self, op: CoordinatorOperation, group: ClassicGroup, identity: Any) -> None:
         """Remove one member. An administrator names a static member by its instance only."""
         member_id, instance_id = identity.member_id, identity.group_instance_id
         if member_id in group.pending_joins:
@@ -507,14 +517,14 @@ def _given(named: Any) -> str:
     return f" ({named.reason[:255]})" if named.reason else ""
 
 
-def _topics(group: ClassicGroup, member: Member) -> frozenset[str] | None:
+def _topics(group: ClassicGroup, member: ClassicGroupMember) -> frozenset[str] | None:
     """The topics that a consumer subscribes to in the group's protocol."""
     if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return None
     return subscribed_topics(member.protocols.get(group.protocol or "", b""))
 
 
-def _fail(group: ClassicGroup, member: Member, error: Exception) -> None:
+def _fail(group: ClassicGroup, member: ClassicGroupMember, error: Exception) -> None:
     """Fail the member's pending request."""
     for pending in (group.end_join(member), member.sync):
         if pending is not None:

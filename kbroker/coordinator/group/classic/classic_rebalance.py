@@ -21,8 +21,8 @@ from kbroker.coordinator.group.classic.classic_group import (
 )
 from kbroker.coordinator.group.classic.classic_member import (
     NEW_MEMBER_JOIN_TIMEOUT_MS,
-    Member,
-    Sessions,
+    ClassicGroupMember,
+    MemberSessions,
 )
 from kbroker.coordinator.records.offsets_topic import GroupMetadataKey, GroupMetadataValue
 from kbroker.errors import ErrorCode
@@ -38,7 +38,7 @@ from kbroker.protocol.messages.sync_group import SyncGroupResponse
 
 if TYPE_CHECKING:
     from kbroker.coordinator.group.machine import GroupMachine
-    from kbroker.coordinator.machine import Operation
+    from kbroker.coordinator.machine import CoordinatorOperation
     from kbroker.ipc.rpc import Pending
 
 logger = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class Rebalances:
     def __init__(self, machine: GroupMachine) -> None:
         self._machine = machine
         self._host = machine.host
-        self.sessions = Sessions(machine.host, self._expire_session)
+        self.sessions = MemberSessions(machine.host, self._expire_session)
 
     def new_group(self, group_id: str) -> ClassicGroup:
         """Put an empty group into the machine, in place of any of that name."""
@@ -79,7 +79,11 @@ class Rebalances:
     # -- members ---------------------------------------------------------------------------------
 
     def add_member(
-        self, group: ClassicGroup, member: Member, protocol_type: str, pending: Pending[Any]
+        self,
+        group: ClassicGroup,
+        member: ClassicGroupMember,
+        protocol_type: str,
+        pending: Pending[Any],
     ) -> None:
         """Add a new member and have it wait."""
         if group.state == PREPARING and group.is_initial:
@@ -88,15 +92,15 @@ class Rebalances:
         group.wait_for_join(member, pending)
         self.sessions.start(group, member.member_id, NEW_MEMBER_JOIN_TIMEOUT_MS)
 
-    def keep_session(self, group: ClassicGroup, member: Member) -> None:
+    def keep_session(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
         """The member has sent a request: restart its session."""
         self.sessions.start(group, member.member_id, member.session_timeout_ms)
 
     def remove_member(
         self,
-        op: Operation,
+        op: CoordinatorOperation,
         group: ClassicGroup,
-        member: Member,
+        member: ClassicGroupMember,
         error: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID,
     ) -> None:
         """Remove a member; its pending request gets the error. The caller starts the rebalance."""
@@ -110,7 +114,9 @@ class Rebalances:
         self.sessions.cancel(group, member_id)
         group.pending_joins.discard(member_id)
 
-    def _expire_session(self, op: Operation, group: ClassicGroup, member_id: str) -> None:
+    def _expire_session(
+        self, op: CoordinatorOperation, group: ClassicGroup, member_id: str
+    ) -> None:
         if not self._is_present(group):
             return
         op.touch()
@@ -130,7 +136,7 @@ class Rebalances:
         self.remove_member(op, group, member)
         self.after_removal(op, group, f"the session of {member_id} has expired")
 
-    def after_removal(self, op: Operation, group: ClassicGroup, reason: str) -> None:
+    def after_removal(self, op: CoordinatorOperation, group: ClassicGroup, reason: str) -> None:
         """Members were removed: start a rebalance, or complete the one that waited for them."""
         if group.state in (STABLE, COMPLETING):
             self.prepare(op, group, reason)
@@ -140,25 +146,31 @@ class Rebalances:
     # -- responses -------------------------------------------------------------------------------
 
     def complete_join(
-        self, op: Operation, group: ClassicGroup, member: Member, response: JoinGroupResponse
+        self,
+        op: CoordinatorOperation,
+        group: ClassicGroup,
+        member: ClassicGroupMember,
+        response: JoinGroupResponse,
     ) -> None:
         pending = group.end_join(member)
         if pending is not None:
             op.respond(pending, response)
 
-    def complete_sync(self, op: Operation, member: Member, response: SyncGroupResponse) -> None:
+    def complete_sync(
+        self, op: CoordinatorOperation, member: ClassicGroupMember, response: SyncGroupResponse
+    ) -> None:
         pending, member.sync = member.sync, None
         if pending is not None:
             op.respond(pending, response)
 
-    def fail_all(self, op: Operation, group: ClassicGroup, error: ErrorCode) -> None:
+    def fail_all(self, op: CoordinatorOperation, group: ClassicGroup, error: ErrorCode) -> None:
         """Complete all pending joins and syncs with the error; these members must rejoin."""
         for member in group.members.values():
             self.complete_join(op, group, member, failed_join(error, member.member_id))
             self.complete_sync(op, member, SyncGroupResponse(error_code=error))
 
     def present_generation(
-        self, group: ClassicGroup, member: Member, *, leader: str | None = None
+        self, group: ClassicGroup, member: ClassicGroupMember, *, leader: str | None = None
     ) -> JoinGroupResponse:
         """The response to a join: the generation as it is; the leader also gets the members."""
         response = JoinGroupResponse(
@@ -182,14 +194,16 @@ class Rebalances:
 
     # -- the phases ------------------------------------------------------------------------------
 
-    def prepare_or_complete(self, op: Operation, group: ClassicGroup, reason: str) -> None:
+    def prepare_or_complete(
+        self, op: CoordinatorOperation, group: ClassicGroup, reason: str
+    ) -> None:
         """A member has joined: start a rebalance, or complete the one that waited for it."""
         if group.state == PREPARING:
             self.maybe_complete(op, group)
         else:
             self.prepare(op, group, reason)
 
-    def prepare(self, op: Operation, group: ClassicGroup, reason: str) -> None:
+    def prepare(self, op: CoordinatorOperation, group: ClassicGroup, reason: str) -> None:
         """Start a rebalance of a group that has none, or whose members wait for the leader."""
         logger.info("group %s: rebalance after generation %d (%s), %d members: %s", group.group_id,
                     group.generation, group.state, len(group.members), reason)  # fmt: skip
@@ -220,7 +234,7 @@ class Rebalances:
         self._host.set_timer(name, delay_ms, function, group, *args)
 
     def _end_initial_delay(
-        self, op: Operation, group: ClassicGroup, delay_ms: int, left_ms: int
+        self, op: CoordinatorOperation, group: ClassicGroup, delay_ms: int, left_ms: int
     ) -> None:
         """A new group waits for more members while some join, up to the rebalance timeout."""
         if not self._is_present(group) or group.state != PREPARING:
@@ -233,17 +247,17 @@ class Rebalances:
         delay = min(self._host.config["group.initial.rebalance.delay.ms"], left_ms)
         self._wait(group, delay, self._end_initial_delay, delay, max(left_ms - delay_ms, 0))
 
-    def _end_wait(self, op: Operation, group: ClassicGroup) -> None:
+    def _end_wait(self, op: CoordinatorOperation, group: ClassicGroup) -> None:
         if self._is_present(group) and group.state == PREPARING:
             op.touch()
             self.complete(op, group)
 
-    def maybe_complete(self, op: Operation, group: ClassicGroup) -> None:
+    def maybe_complete(self, op: CoordinatorOperation, group: ClassicGroup) -> None:
         """End the rebalance if all members have joined; a new group always waits for its delay."""
         if group.state == PREPARING and not group.is_initial and group.has_all_joined:
             self.complete(op, group)
 
-    def complete(self, op: Operation, group: ClassicGroup) -> None:
+    def complete(self, op: CoordinatorOperation, group: ClassicGroup) -> None:
         """Form the next generation from the members that have joined and absent static members."""
         self._host.cancel_timer(("classic join", group.group_id))
         gone = [m for m in group.members.values() if m.join is None and m.instance_id is None]
@@ -267,7 +281,7 @@ class Rebalances:
                         group.group_id, group.leader, before)  # fmt: skip
         self._start_generation(op, group)
 
-    def _start_generation(self, op: Operation, group: ClassicGroup) -> None:
+    def _start_generation(self, op: CoordinatorOperation, group: ClassicGroup) -> None:
         group.generation = group.next_generation()
         group.protocol = group.choose_protocol()
         group.state = COMPLETING
@@ -284,7 +298,7 @@ class Rebalances:
         timeout = group.rebalance_timeout_ms
         self._host.set_timer(name, timeout, self._end_wait_for_sync, group, group.generation)
 
-    def _become_empty(self, op: Operation, group: ClassicGroup) -> None:
+    def _become_empty(self, op: CoordinatorOperation, group: ClassicGroup) -> None:
         """Write a generation without members; the replay makes the group empty."""
         generation = group.next_generation()
         group.protocol = None
@@ -299,7 +313,7 @@ class Rebalances:
 
     # -- assignments -----------------------------------------------------------------------------
 
-    def synced(self, group: ClassicGroup, member: Member) -> None:
+    def synced(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
         """The member has asked for its assignment."""
         group.pending_syncs.discard(member.member_id)
         if not group.pending_syncs:
@@ -309,7 +323,9 @@ class Rebalances:
         group.pending_syncs.clear()
         self._host.cancel_timer(("classic sync", group.group_id))
 
-    def _end_wait_for_sync(self, op: Operation, group: ClassicGroup, generation: int) -> None:
+    def _end_wait_for_sync(
+        self, op: CoordinatorOperation, group: ClassicGroup, generation: int
+    ) -> None:
         """Remove members that joined a generation but did not ask for its assignment."""
         if not self._is_present(group) or group.generation != generation:
             return
@@ -322,7 +338,9 @@ class Rebalances:
             self.remove_member(op, group, member)
         self.prepare(op, group, text)
 
-    def store(self, op: Operation, group: ClassicGroup, assignments: dict[str, bytes]) -> None:
+    def store(
+        self, op: CoordinatorOperation, group: ClassicGroup, assignments: dict[str, bytes]
+    ) -> None:
         """Write the leader's assignment; the replay makes the group stable."""
         if op.refusal is not None:
             reason = "its assignment cannot be written now"
@@ -350,7 +368,7 @@ class Rebalances:
         self._host.count(CLASSIC_REBALANCES)
 
     def _reject_syncs(
-        self, op: Operation, group: ClassicGroup, code: ErrorCode, reason: str
+        self, op: CoordinatorOperation, group: ClassicGroup, code: ErrorCode, reason: str
     ) -> None:
         """There is no assignment for this generation: its members have to join again."""
         for member in group.members.values():

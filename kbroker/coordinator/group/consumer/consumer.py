@@ -32,7 +32,7 @@ from kbroker.coordinator.group.consumer.consumer_member import (
     LEAVE_EPOCH,
     STATIC_LEAVE_EPOCH,
     UNREVOKED_PARTITIONS,
-    Member,
+    ConsumerGroupMember,
 )
 from kbroker.coordinator.group.consumer.consumer_replay import ConsumerReplay
 from kbroker.coordinator.group.consumer.consumer_sight import Sight
@@ -43,7 +43,7 @@ from kbroker.coordinator.group.consumer.consumer_update import (
     preferred_assignor,
 )
 from kbroker.coordinator.group.machine import GroupMachine, Part
-from kbroker.coordinator.machine import Call, Operation
+from kbroker.coordinator.machine import Call, CoordinatorOperation
 from kbroker.coordinator.records.offsets_topic import GroupMetadataKey
 from kbroker.errors import ErrorCode, WireError
 from kbroker.metrics.catalog import CONSUMER_REBALANCES
@@ -83,7 +83,7 @@ class ConsumerProtocol(Part):
 
     # -- Part ------------------------------------------------------------------------------------
 
-    def loaded(self, op: Operation) -> None:
+    def loaded(self, op: CoordinatorOperation) -> None:
         op.touch()
         self.hashes.look_at_racks()
         for group in self._groups():
@@ -94,7 +94,7 @@ class ConsumerProtocol(Part):
                 if member.state == UNREVOKED_PARTITIONS and not member.is_classic:
                     self.start_rebalance(group.group_id, member)
 
-    def on_image(self, op: Operation, changes: ImageChanges) -> None:
+    def on_image(self, op: CoordinatorOperation, changes: ImageChanges) -> None:
         names = changes.reassigned()
         if self.hashes.look_at_racks():
             for group in self._groups():
@@ -115,7 +115,7 @@ class ConsumerProtocol(Part):
 
     # -- ConsumerGroupHeartbeat ------------------------------------------------------------------
 
-    def heartbeat(self, op: Operation, call: Call) -> Any:
+    def heartbeat(self, op: CoordinatorOperation, call: Call) -> Any:
         request = call.request
         self._reject_if_disabled()
         consumer_requests.check_heartbeat(request, call.version, offered_assignors(self.host))
@@ -158,7 +158,9 @@ class ConsumerProtocol(Part):
             response.assignment = consumer_requests.as_assignment(member.assigned)
         return response
 
-    def ensure_writable(self, op: Operation, group: ConsumerGroup, member: Member) -> None:
+    def ensure_writable(
+        self, op: CoordinatorOperation, group: ConsumerGroup, member: ConsumerGroupMember
+    ) -> None:
         """Raise the log's refusal; it is not the member's fault, whose session continues."""
         if op.refusal is not None and group.members.get(member.member_id) is member:
             self.start_session(group.group_id, member)
@@ -193,7 +195,7 @@ class ConsumerProtocol(Part):
         made = consumer_migration.upgraded(self.host, group)
         return made, consumer_migration.upgrade_records(made, self.host.wall_ms())
 
-    def _release(self, op: Operation, group: ConsumerGroup) -> None:
+    def _release(self, op: CoordinatorOperation, group: ConsumerGroup) -> None:
         """The classic group has become this one: complete its requests, continue its sessions."""
         before = self.machine.groups[group.group_id]
         assert isinstance(before, ClassicGroup), before
@@ -204,9 +206,9 @@ class ConsumerProtocol(Part):
     def update(
         self,
         group: ConsumerGroup,
-        old: Member,
-        member: Member,
-        replaced: Member | None,
+        old: ConsumerGroupMember,
+        member: ConsumerGroupMember,
+        replaced: ConsumerGroupMember | None,
         call: Call,
     ) -> Update:
         """A change of one member by its request, to be executed."""
@@ -236,7 +238,9 @@ class ConsumerProtocol(Part):
             logger.warning("group %s: unchanged, because %s", group_id, text)
             raise WireError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
 
-    def _known_member(self, group: ConsumerGroup, request: Any) -> tuple[Member, Member | None]:
+    def _known_member(
+        self, group: ConsumerGroup, request: Any
+    ) -> tuple[ConsumerGroupMember, ConsumerGroupMember | None]:
         """The member, a blank one if it is new; and the member that it replaces."""
         joins = request.member_epoch == JOIN_EPOCH
         member_id = request.member_id
@@ -253,11 +257,11 @@ class ConsumerProtocol(Part):
         if not joins:
             group.member(member_id)  # raises
         logger.info("group %s: member %s joins", group.group_id, member_id)
-        return Member(member_id), None
+        return ConsumerGroupMember(member_id), None
 
     def _known_static_member(
         self, group: ConsumerGroup, request: Any, member_id: str
-    ) -> tuple[Member, Member | None]:
+    ) -> tuple[ConsumerGroupMember, ConsumerGroupMember | None]:
         instance_id = request.instance_id
         if request.member_epoch != JOIN_EPOCH:
             found = group.static_member_or_raise(instance_id, member_id)
@@ -268,7 +272,7 @@ class ConsumerProtocol(Part):
         known = group.static_member(instance_id)
         if known is None:
             logger.info("group %s: member %s joins as %s", group.group_id, member_id, instance_id)
-            return group.members.get(member_id) or Member(member_id), None
+            return group.members.get(member_id) or ConsumerGroupMember(member_id), None
         if known.member_id == member_id:
             return known, None
         if not known.is_classic and known.epoch != STATIC_LEAVE_EPOCH:
@@ -277,7 +281,7 @@ class ConsumerProtocol(Part):
         return group.successor(known, member_id), known
 
     def replacement(
-        self, group: ConsumerGroup, known: Member | None, member: Member
+        self, group: ConsumerGroup, known: ConsumerGroupMember | None, member: ConsumerGroupMember
     ) -> list[consumer_records.Record]:
         """The records by which a member replaces another one with the same instance id."""
         if known is None:
@@ -291,14 +295,14 @@ class ConsumerProtocol(Part):
         ]
 
     def write(
-        self, op: Operation, group: ConsumerGroup, records: list[consumer_records.Record]
+        self, op: CoordinatorOperation, group: ConsumerGroup, records: list[consumer_records.Record]
     ) -> None:
         for key, value in records:
             op.append(key, value)
         if records:
             op.then(lambda: self._gauges.count(group.group_id))
 
-    def settle(self, op: Operation, update: Update, member: Member) -> None:
+    def settle(self, op: CoordinatorOperation, update: Update, member: ConsumerGroupMember) -> None:
         """Apply an update to soft state."""
         op.touch()
         group = update.group
@@ -329,7 +333,7 @@ class ConsumerProtocol(Part):
 
     # -- leaving, and being put out --------------------------------------------------------------
 
-    def _leave(self, op: Operation, request: Any) -> Any:
+    def _leave(self, op: CoordinatorOperation, request: Any) -> Any:
         group = self.existing(request.group_id)
         response = ConsumerGroupHeartbeatResponse(
             member_id=request.member_id, member_epoch=request.member_epoch
@@ -353,7 +357,9 @@ class ConsumerProtocol(Part):
         self.fence(op, group, [member])
         return response
 
-    def fence(self, op: Operation, group: ConsumerGroup, members: list[Member]) -> None:
+    def fence(
+        self, op: CoordinatorOperation, group: ConsumerGroup, members: list[ConsumerGroupMember]
+    ) -> None:
         """Remove members; another member's next heartbeat reassigns their partitions.
 
         If only classic members stay, the group becomes a classic one.
@@ -403,7 +409,11 @@ class ConsumerProtocol(Part):
             self.cancel_timers(group.group_id, member.member_id)
 
     def downgrade(
-        self, op: Operation, group: ConsumerGroup, members: list[Member], reason: str | None
+        self,
+        op: CoordinatorOperation,
+        group: ConsumerGroup,
+        members: list[ConsumerGroupMember],
+        reason: str | None,
     ) -> ClassicGroup:
         """Convert it to a classic group of these members.
 
@@ -432,7 +442,7 @@ class ConsumerProtocol(Part):
 
     # -- timers ----------------------------------------------------------------------------------
 
-    def start_session(self, group_id: str, member: Member) -> None:
+    def start_session(self, group_id: str, member: ConsumerGroupMember) -> None:
         """The member has sent a request. Soft."""
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
@@ -446,7 +456,7 @@ class ConsumerProtocol(Part):
         own = self.host.image.group_config.get(group_id)
         return value_of(name, own or {}, self.host.config)
 
-    def start_rebalance(self, group_id: str, member: Member) -> None:
+    def start_rebalance(self, group_id: str, member: ConsumerGroupMember) -> None:
         """The member has to revoke partitions within this time. Soft."""
         name = (REBALANCE, group_id, member.member_id)
         timeout_ms = max(member.rebalance_timeout_ms, 0)
@@ -460,24 +470,26 @@ class ConsumerProtocol(Part):
         for kind in (SESSION, REBALANCE, JOIN, SYNC):
             self.host.cancel_timer((kind, group_id, member_id))
 
-    def find(self, group_id: str, member_id: str) -> tuple[ConsumerGroup, Member] | None:
+    def find(
+        self, group_id: str, member_id: str
+    ) -> tuple[ConsumerGroup, ConsumerGroupMember] | None:
         """Find a member for a timer; it may have been removed."""
         group = self.machine.groups.get(group_id)
         member = group.members.get(member_id) if isinstance(group, ConsumerGroup) else None
         return None if member is None else (group, member)  # type: ignore[return-value]
 
-    def _on_session_end(self, op: Operation, group_id: str, member_id: str) -> None:
+    def _on_session_end(self, op: CoordinatorOperation, group_id: str, member_id: str) -> None:
         self.expire(op, group_id, member_id, "its session has expired")
 
     def _on_rebalance_end(
-        self, op: Operation, group_id: str, member_id: str, epoch: int, timeout_ms: int
+        self, op: CoordinatorOperation, group_id: str, member_id: str, epoch: int, timeout_ms: int
     ) -> None:
         found = self.find(group_id, member_id)
         if found is not None and found[1].epoch == epoch:
             reason = f"it did not revoke its partitions in epoch {epoch} within {timeout_ms} ms"
             self.expire(op, group_id, member_id, reason)
 
-    def expire(self, op: Operation, group_id: str, member_id: str, reason: str) -> None:
+    def expire(self, op: CoordinatorOperation, group_id: str, member_id: str, reason: str) -> None:
         """Remove a member, if it is still there."""
         found = self.find(group_id, member_id)
         if found is not None:
@@ -486,7 +498,7 @@ class ConsumerProtocol(Part):
 
     # -- ConsumerGroupDescribe -------------------------------------------------------------------
 
-    def describe(self, op: Operation, call: Call) -> Any:
+    def describe(self, op: CoordinatorOperation, call: Call) -> Any:
         self._reject_if_disabled()
         groups = []
         for group_id in call.request.group_ids:
@@ -506,7 +518,7 @@ class ConsumerProtocol(Part):
         return ConsumerGroupDescribeResponse(groups=groups)
 
 
-def _updated(old: Member, request: Any, call: Call) -> Member:
+def _updated(old: ConsumerGroupMember, request: Any, call: Call) -> ConsumerGroupMember:
     """The member with the values of its heartbeat."""
     changes: dict[str, Any] = {}
     if request.instance_id is not None and request.instance_id != old.instance_id:

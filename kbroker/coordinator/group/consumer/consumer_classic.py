@@ -23,7 +23,7 @@ from kbroker.coordinator.group.consumer.consumer_group import ConsumerGroup
 from kbroker.coordinator.group.consumer.consumer_member import (
     UNRELEASED_PARTITIONS,
     UNREVOKED_PARTITIONS,
-    Member,
+    ConsumerGroupMember,
 )
 from kbroker.coordinator.group.consumer.consumer_update import assignment_wait_ms
 from kbroker.coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE
@@ -35,7 +35,7 @@ from kbroker.protocol.messages.sync_group import SyncGroupResponse
 
 if TYPE_CHECKING:
     from kbroker.coordinator.group.consumer.consumer import ConsumerProtocol
-    from kbroker.coordinator.machine import Call, Operation
+    from kbroker.coordinator.machine import Call, CoordinatorOperation
     from kbroker.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 
 logger = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class ClassicMembers:
 
     # -- JoinGroup -------------------------------------------------------------------------------
 
-    def join(self, op: Operation, call: Call) -> JoinGroupResponse:
+    def join(self, op: CoordinatorOperation, call: Call) -> JoinGroupResponse:
         request = call.request
         try:
             return self._join(op, call)
@@ -61,7 +61,7 @@ class ClassicMembers:
             assert not op.touched and not op.records, error
             return failed_join(error.code, request.member_id)
 
-    def _join(self, op: Operation, call: Call) -> JoinGroupResponse:
+    def _join(self, op: CoordinatorOperation, call: Call) -> JoinGroupResponse:
         request = call.request
         group = self._part.existing(request.group_id)
         member_id, instance_id = request.member_id, request.group_instance_id
@@ -105,7 +105,12 @@ class ClassicMembers:
         return _join_response(member, member.epoch, next(iter(protocols)))
 
     def _join_downgraded(
-        self, op: Operation, group: ConsumerGroup, old: Member, member: Member, replaced: Member
+        self,
+        op: CoordinatorOperation,
+        group: ConsumerGroup,
+        old: ConsumerGroupMember,
+        member: ConsumerGroupMember,
+        replaced: ConsumerGroupMember,
     ) -> JoinGroupResponse:
         """A static member takes the place of the last one that spoke the consumer protocol."""
         members = [one for one in group.members.values() if one is not replaced]
@@ -132,7 +137,7 @@ class ClassicMembers:
 
     # -- SyncGroup -------------------------------------------------------------------------------
 
-    def sync(self, op: Operation, call: Call) -> SyncGroupResponse:
+    def sync(self, op: CoordinatorOperation, call: Call) -> SyncGroupResponse:
         request = call.request
         group, member = self._member(call)
         assert member.classic is not None
@@ -157,7 +162,7 @@ class ClassicMembers:
 
     # -- Heartbeat -------------------------------------------------------------------------------
 
-    def heartbeat(self, op: Operation, call: Call) -> HeartbeatResponse:
+    def heartbeat(self, op: CoordinatorOperation, call: Call) -> HeartbeatResponse:
         group, member = self._member(call)
         op.touch()
         self._part.start_session(group.group_id, member)
@@ -170,7 +175,7 @@ class ClassicMembers:
             return HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
         return HeartbeatResponse()
 
-    def _is_behind(self, group: ConsumerGroup, member: Member) -> bool:
+    def _is_behind(self, group: ConsumerGroup, member: ConsumerGroupMember) -> bool:
         """Whether a join would bring the member to a newer target. While none may be computed it
         would not, and a member that has to rejoin would do nothing else.
         """
@@ -178,7 +183,7 @@ class ClassicMembers:
             return True
         return group.epoch > group.target_epoch and not assignment_wait_ms(self._host, group)
 
-    def _member(self, call: Call) -> tuple[ConsumerGroup, Member]:
+    def _member(self, call: Call) -> tuple[ConsumerGroup, ConsumerGroupMember]:
         """The member of a request with a generation. Raises the error for the client."""
         request = call.request
         group = self._part.existing(request.group_id)
@@ -188,11 +193,13 @@ class ClassicMembers:
             raise WireError(ErrorCode.ILLEGAL_GENERATION, text)
         return group, member
 
-    def _ask_to_join(self, group: ConsumerGroup, member: Member) -> None:
+    def _ask_to_join(self, group: ConsumerGroup, member: ConsumerGroupMember) -> None:
         if (JOIN, group.group_id, member.member_id) not in self._host.timers:
             self._start(JOIN, group, member, "it has not joined again in time")
 
-    def _start(self, kind: str, group: ConsumerGroup, member: Member, reason: str) -> None:
+    def _start(
+        self, kind: str, group: ConsumerGroup, member: ConsumerGroupMember, reason: str
+    ) -> None:
         name = (kind, group.group_id, member.member_id)
         timeout_ms = max(member.rebalance_timeout_ms, 0)
         self._host.set_timer(
@@ -201,7 +208,7 @@ class ClassicMembers:
 
     # -- LeaveGroup ------------------------------------------------------------------------------
 
-    def leave(self, op: Operation, call: Call) -> Any:
+    def leave(self, op: CoordinatorOperation, call: Call) -> Any:
         request = call.request
         group = self._part.existing(request.group_id)
         codes, gone = [], []
@@ -234,19 +241,19 @@ def supports(group: ConsumerGroup, protocol_type: str, protocols: dict[str, byte
 
 def _known(
     group: ConsumerGroup, member_id: str, instance_id: str | None, is_unknown: bool
-) -> tuple[Member, Member | None]:
+) -> tuple[ConsumerGroupMember, ConsumerGroupMember | None]:
     """The joining member, a blank one if it is new; and the member that it replaces."""
     if instance_id is None:
-        return group.members.get(member_id) or Member(member_id), None
+        return group.members.get(member_id) or ConsumerGroupMember(member_id), None
     known = group.static_member(instance_id)
     if not is_unknown:
         return group.static_member_or_raise(instance_id, member_id), None
     if known is None:
-        return Member(member_id), None
+        return ConsumerGroupMember(member_id), None
     return group.successor(known, member_id), known
 
 
-def _find(group: ConsumerGroup, member_id: str, instance_id: str | None) -> Member:
+def _find(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerGroupMember:
     """A classic member. Raises UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
     if instance_id is None:
         member = group.member(member_id)
@@ -258,7 +265,7 @@ def _find(group: ConsumerGroup, member_id: str, instance_id: str | None) -> Memb
     return member
 
 
-def _leaving(group: ConsumerGroup, identity: Any) -> Member:
+def _leaving(group: ConsumerGroup, identity: Any) -> ConsumerGroupMember:
     """An administrator names a static member by its instance only."""
     member_id, instance_id = identity.member_id, identity.group_instance_id
     if not member_id and instance_id is not None:
@@ -266,7 +273,9 @@ def _leaving(group: ConsumerGroup, identity: Any) -> Member:
     return _find(group, member_id, instance_id)
 
 
-def _joined(old: Member, call: Call, subscribed: ConsumerProtocolSubscription) -> Member:
+def _joined(
+    old: ConsumerGroupMember, call: Call, subscribed: ConsumerProtocolSubscription
+) -> ConsumerGroupMember:
     """The member with the values of its join."""
     request = call.request
     return old.with_(
@@ -283,7 +292,9 @@ def _joined(old: Member, call: Call, subscribed: ConsumerProtocolSubscription) -
     )
 
 
-def _join_response(member: Member, generation: int, protocol: str) -> JoinGroupResponse:
+def _join_response(
+    member: ConsumerGroupMember, generation: int, protocol: str
+) -> JoinGroupResponse:
     """The response to a join; it names no leader, so that no member computes an assignment."""
     return JoinGroupResponse(
         member_id=member.member_id,

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.coordinator.group.assignors import NOTHING, Assignment
 from kbroker.coordinator.group.consumer import consumer_records as records
-from kbroker.coordinator.group.consumer.consumer_member import Member
+from kbroker.coordinator.group.consumer.consumer_member import ConsumerGroupMember
 from kbroker.coordinator.group.consumer.consumer_sight import NOTHING as NONE_HIDDEN
 from kbroker.coordinator.group.consumer.consumer_sight import Sight
 from kbroker.coordinator.group.group import CONSUMER, Group
 from kbroker.errors import ErrorCode, WireError
 
 if TYPE_CHECKING:
-    from kbroker.coordinator.machine import Operation
+    from kbroker.coordinator.machine import CoordinatorOperation
 
 logger = logging.getLogger(__name__)
 
@@ -43,14 +43,16 @@ class ResolvedRegex(NamedTuple):
     wall_ms: int
 
 
-def matched_topics(member: Member, resolved: Mapping[str, ResolvedRegex]) -> frozenset[str]:
+def matched_topics(
+    member: ConsumerGroupMember, resolved: Mapping[str, ResolvedRegex]
+) -> frozenset[str]:
     """Names of the topics that match the member's pattern."""
     matched = resolved.get(member.regex) if member.regex else None
     return NONE_MATCHED if matched is None else matched.topics
 
 
 def subscribed_names(
-    member: Member,
+    member: ConsumerGroupMember,
     resolved: Mapping[str, ResolvedRegex],
     hidden: frozenset[str] = NONE_HIDDEN,
 ) -> frozenset[str]:
@@ -109,7 +111,7 @@ class ConsumerGroup(Group):
         self.target_epoch = 0
         self.target_ms = 0  # when the target was computed, wall clock; 0 if that is unknown
         self.metadata_hash = 0
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, ConsumerGroupMember] = {}
         self.targets: dict[str, Assignment] = {}
         self.static_members: dict[str, str] = {}
         self.former_instances: dict[str, list[str]] = {}  # by member id
@@ -198,13 +200,13 @@ class ConsumerGroup(Group):
         if self.members:
             raise WireError(ErrorCode.NON_EMPTY_GROUP)
 
-    def delete(self, op: Operation) -> None:
+    def delete(self, op: CoordinatorOperation) -> None:
         for key, value in records.without_group(self, sorted(self.members)):
             op.append(key, value)
 
     # -- what it is asked ------------------------------------------------------------------------
 
-    def member(self, member_id: str) -> Member:
+    def member(self, member_id: str) -> ConsumerGroupMember:
         """Raises UNKNOWN_MEMBER_ID."""
         member = self.members.get(member_id)
         if member is None:
@@ -212,13 +214,13 @@ class ConsumerGroup(Group):
             raise WireError(ErrorCode.UNKNOWN_MEMBER_ID, text)
         return member
 
-    def static_member(self, instance_id: str | None) -> Member | None:
+    def static_member(self, instance_id: str | None) -> ConsumerGroupMember | None:
         """The member of that instance."""
         if instance_id is None:
             return None
         return self.members.get(self.static_members.get(instance_id, ""))
 
-    def static_member_or_raise(self, instance_id: str, member_id: str) -> Member:
+    def static_member_or_raise(self, instance_id: str, member_id: str) -> ConsumerGroupMember:
         """The member of that instance. Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
         known = self.static_member(instance_id)
         if known is None:
@@ -230,7 +232,7 @@ class ConsumerGroup(Group):
             raise WireError(ErrorCode.FENCED_INSTANCE_ID, text)
         return known
 
-    def successor(self, known: Member, member_id: str) -> Member:
+    def successor(self, known: ConsumerGroupMember, member_id: str) -> ConsumerGroupMember:
         """A new member that replaces one with the same instance id, but starts over."""
         logger.info(
             "group %s: member %s replaces %s as %s",
@@ -241,7 +243,7 @@ class ConsumerGroup(Group):
         )
         return known.with_(member_id=member_id, epoch=0, previous_epoch=0)
 
-    def target_of(self, member: Member) -> Assignment:
+    def target_of(self, member: ConsumerGroupMember) -> Assignment:
         """The target of a member, or of the member with the same instance id that it replaces."""
         found = self.targets.get(member.member_id)
         if found is None and member.instance_id is not None:
@@ -253,7 +255,7 @@ class ConsumerGroup(Group):
         owner = self.owners.get(topic_id, {}).get(partition)
         return owner is None or owner in member_ids
 
-    def waits_for_others(self, member: Member) -> bool:
+    def waits_for_others(self, member: ConsumerGroupMember) -> bool:
         """Whether another member still has a partition of this member's target."""
         own = (member.member_id,)
         return any(
@@ -265,7 +267,7 @@ class ConsumerGroup(Group):
 
     # -- replay ----------------------------------------------------------------------------------
 
-    def put(self, member: Member) -> None:
+    def put(self, member: ConsumerGroupMember) -> None:
         """A member is new or has changed."""
         old = self.members.get(member.member_id)
         self.members[member.member_id] = member
@@ -292,7 +294,7 @@ class ConsumerGroup(Group):
         for instance in (old.instance_id, *self.former_instances.pop(member_id, ())):
             self._free_instance(instance, member_id)
 
-    def _release(self, member: Member) -> None:
+    def _release(self, member: ConsumerGroupMember) -> None:
         # If a compacted log still has a record of an old owner, the newer owner's record wins.
         for topic_id, partitions in _both(member):
             owners = self.owners.get(topic_id)
@@ -304,7 +306,7 @@ class ConsumerGroup(Group):
             if not owners:
                 del self.owners[topic_id]
 
-    def _change_instance(self, old: Member, member: Member) -> None:
+    def _change_instance(self, old: ConsumerGroupMember, member: ConsumerGroupMember) -> None:
         """COMPAT: an instance id that a member had before is its own until it leaves."""
         if old.instance_id is None or old.instance_id == member.instance_id:
             return
@@ -319,7 +321,7 @@ class ConsumerGroup(Group):
         if instance is not None and self.static_members.get(instance) == member_id:
             del self.static_members[instance]
 
-    def _count_in(self, member: Member) -> None:
+    def _count_in(self, member: ConsumerGroupMember) -> None:
         for name in member.topics:
             self.name_counts[name] = self.name_counts.get(name, 0) + 1
         if member.regex:
@@ -329,7 +331,7 @@ class ConsumerGroup(Group):
             self.server_assignors[member.server_assignor] = known + 1
         self.classic_count += member.is_classic
 
-    def _count_out(self, member: Member) -> None:
+    def _count_out(self, member: ConsumerGroupMember) -> None:
         for name in member.topics:
             _decrement(self.name_counts, name)
         if member.regex:
@@ -339,7 +341,7 @@ class ConsumerGroup(Group):
         self.classic_count -= member.is_classic
 
 
-def _check_epoch(member: Member, epoch: int) -> None:
+def _check_epoch(member: ConsumerGroupMember, epoch: int) -> None:
     if epoch == member.epoch:
         return
     text = f"epoch {epoch} is not the member's ({member.epoch})"
@@ -347,7 +349,7 @@ def _check_epoch(member: Member, epoch: int) -> None:
     raise WireError(code, text)
 
 
-def _both(member: Member) -> Iterator[tuple[bytes, Iterable[int]]]:
+def _both(member: ConsumerGroupMember) -> Iterator[tuple[bytes, Iterable[int]]]:
     yield from member.assigned.items()
     yield from member.revoking.items()
 

@@ -28,7 +28,7 @@ Owned = Mapping[bytes, Mapping[int, int]]
 _EMPTY: Owned = {}
 
 
-class Member:
+class ConsumerGroupMember:
     """A member of a consumer group.
 
     epoch: 0 before its first assignment, -1 if only its subscription is left.
@@ -73,10 +73,10 @@ class Member:
         self.assigned: Owned = _EMPTY
         self.revoking: Owned = _EMPTY
 
-    def with_(self, **changes: Any) -> Member:
+    def with_(self, **changes: Any) -> ConsumerGroupMember:
         """A copy with other values."""
-        copy = Member.__new__(Member)
-        for name in Member.__slots__:
+        copy = ConsumerGroupMember.__new__(ConsumerGroupMember)
+        for name in ConsumerGroupMember.__slots__:
             setattr(copy, name, getattr(self, name))
         for name, value in changes.items():
             setattr(copy, name, value)
@@ -101,17 +101,17 @@ class Member:
                 return since <= epoch
         return False
 
-    def has_same_metadata(self, other: Member) -> bool:
+    def has_same_metadata(self, other: ConsumerGroupMember) -> bool:
         """Whether everything that the members themselves report is equal."""
         return all(getattr(self, name) == getattr(other, name) for name in _METADATA)
 
-    def has_same_assignment(self, other: Member) -> bool:
+    def has_same_assignment(self, other: ConsumerGroupMember) -> bool:
         """Whether everything that the coordinator determines is equal."""
         return all(getattr(self, name) == getattr(other, name) for name in _ASSIGNMENT)
 
     # -- records ---------------------------------------------------------------------------------
 
-    def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> Member:
+    def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> ConsumerGroupMember:
         """A copy with the metadata of the record."""
         return self.with_(
             instance_id=value.instance_id,
@@ -125,7 +125,9 @@ class Member:
             classic=value.classic_member_metadata,
         )
 
-    def with_assignment(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> Member:
+    def with_assignment(
+        self, value: ConsumerGroupCurrentMemberAssignmentValue
+    ) -> ConsumerGroupMember:
         """A copy that has the epoch and partitions of the record."""
         known = (STABLE, UNREVOKED_PARTITIONS, UNRELEASED_PARTITIONS)
         return self.with_(

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from kbroker.coordinator.group import subscription
 from kbroker.coordinator.group.assignors import Assignment
 from kbroker.coordinator.group.classic.classic_group import ClassicGroup
-from kbroker.coordinator.group.classic.classic_member import Member as ClassicMember
+from kbroker.coordinator.group.classic.classic_member import ClassicGroupMember as ClassicMember
 from kbroker.coordinator.group.consumer import consumer_records
 from kbroker.coordinator.group.consumer.consumer_group import ConsumerGroup
-from kbroker.coordinator.group.consumer.consumer_member import Member, Owned
+from kbroker.coordinator.group.consumer.consumer_member import ConsumerGroupMember, Owned
 from kbroker.coordinator.records.offsets_topic import (
     ConsumerGroupMemberMetadataValue,
     GroupMetadataKey,
@@ -73,7 +73,7 @@ def upgraded(host: Host, group: ClassicGroup) -> ConsumerGroup:
             logger.warning("%s", text, extra={"event": "consumer_migration.not-migrated"})
             raise WireError(ErrorCode.GROUP_ID_NOT_FOUND, text)
         owned = _owned(host.image, assigned.assigned_partitions, group.generation, taken)
-        member = Member(old.member_id).with_(
+        member = ConsumerGroupMember(old.member_id).with_(
             epoch=group.generation,
             previous_epoch=group.generation,
             instance_id=old.instance_id,
@@ -140,7 +140,9 @@ def _owned(
 # -- down -----------------------------------------------------------------------------------------
 
 
-def may_downgrade(host: Host, group: ConsumerGroup, gone: list[Member], count: int) -> bool:
+def may_downgrade(
+    host: Host, group: ConsumerGroup, gone: list[ConsumerGroupMember], count: int
+) -> bool:
     """Whether the group becomes a classic one of ``count`` members once these have left."""
     gone_classic = sum(member.is_classic for member in gone)
     if count < 1 or gone_classic == len(gone):
@@ -159,7 +161,9 @@ def may_downgrade(host: Host, group: ConsumerGroup, gone: list[Member], count: i
     return not reason
 
 
-def downgraded_member(image: ClusterImage, member: Member, target: Assignment) -> ClassicMember:
+def downgraded_member(
+    image: ClusterImage, member: ConsumerGroupMember, target: Assignment
+) -> ClassicMember:
     """A member as one of a classic group, with its target as the assignment."""
     assert member.classic is not None, member.member_id
     protocols = {p.name: bytes(p.metadata) for p in member.classic.supported_protocols}
@@ -175,7 +179,9 @@ def downgraded_member(image: ClusterImage, member: Member, target: Assignment) -
     )
 
 
-def encoded(image: ClusterImage, owned: Mapping[bytes, Iterable[int]], member: Member) -> bytes:
+def encoded(
+    image: ClusterImage, owned: Mapping[bytes, Iterable[int]], member: ConsumerGroupMember
+) -> bytes:
     """Partitions as the classic protocol's assignment."""
     assert member.classic is not None, member.member_id
     topics = {

@@ -17,14 +17,14 @@ from kbroker.coordinator.group.consumer.consumer_member import (
     STABLE,
     UNRELEASED_PARTITIONS,
     UNREVOKED_PARTITIONS,
-    Member,
+    ConsumerGroupMember,
     Owned,
 )
 from kbroker.errors import ErrorCode, WireError
 
 
 def reconcile(
-    member: Member,
+    member: ConsumerGroupMember,
     target_epoch: int,
     target: Assignment,
     *,
@@ -32,7 +32,7 @@ def reconcile(
     is_new_subscription: bool,
     is_free: Callable[[bytes, int], bool],
     reported: Iterable[Any] | None,
-) -> Member:
+) -> ConsumerGroupMember:
     """The member after its next step; the same object if there is no step.
 
     subscribed: ids of the existing topics it subscribes to. is_new_subscription: that has just
@@ -61,13 +61,13 @@ def reconcile(
 
 
 def _advance(
-    member: Member,
+    member: ConsumerGroupMember,
     target_epoch: int,
     target: Assignment,
     subscribed: AbstractSet[bytes],
     is_free: Callable[[bytes, int], bool],
     reported: Iterable[Any] | None,
-) -> Member:
+) -> ConsumerGroupMember:
     assigned: dict[bytes, dict[int, int]] = {}
     revoking: dict[bytes, dict[int, int]] = {}
     gained: dict[bytes, list[int]] = {}
@@ -106,8 +106,8 @@ def _advance(
 
 
 def _drop_unsubscribed(
-    member: Member, subscribed: AbstractSet[bytes], reported: Iterable[Any] | None
-) -> Member:
+    member: ConsumerGroupMember, subscribed: AbstractSet[bytes], reported: Iterable[Any] | None
+) -> ConsumerGroupMember:
     """Revoke partitions of topics that the member no longer subscribes to; it keeps its epoch."""
     dropped = {t: p for t, p in member.assigned.items() if t not in subscribed}
     if not dropped:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kbroker.coordinator.group.assignors import Assignment
-from kbroker.coordinator.group.consumer.consumer_member import Member, Owned
+from kbroker.coordinator.group.consumer.consumer_member import ConsumerGroupMember, Owned
 from kbroker.coordinator.records import offsets_topic as topic
 from kbroker.protocol.message import Message
 
@@ -43,7 +43,7 @@ def target(group_id: str, member_id: str, assignment: Assignment) -> Record:
     return key, cls(topic_partitions=topics)
 
 
-def metadata(group_id: str, member: Member) -> Record:
+def metadata(group_id: str, member: ConsumerGroupMember) -> Record:
     key = topic.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id)
     return key, topic.ConsumerGroupMemberMetadataValue(
         instance_id=member.instance_id,
@@ -58,7 +58,7 @@ def metadata(group_id: str, member: Member) -> Record:
     )
 
 
-def assignment(group_id: str, member: Member) -> Record:
+def assignment(group_id: str, member: ConsumerGroupMember) -> Record:
     cls = topic.ConsumerGroupCurrentMemberAssignmentValue
 
     def topics(

@@ -11,7 +11,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kbroker.coordinator.group.consumer.consumer_group import ConsumerGroup, ResolvedRegex
-from kbroker.coordinator.group.consumer.consumer_member import LEAVE_EPOCH, STABLE, Member
+from kbroker.coordinator.group.consumer.consumer_member import (
+    LEAVE_EPOCH,
+    STABLE,
+    ConsumerGroupMember,
+)
 from kbroker.coordinator.records import offsets_topic as topic
 from kbroker.types import Offset
 
@@ -78,7 +82,7 @@ class ConsumerReplay:
         if value is None:
             group.remove(key.member_id)
             return
-        member = group.members.get(key.member_id) or Member(key.member_id)
+        member = group.members.get(key.member_id) or ConsumerGroupMember(key.member_id)
         group.put(member.with_metadata(value))
 
     def _target_epoch(self, offset: Offset, producer_id: int, key: Any, value: Any) -> None:
@@ -106,7 +110,7 @@ class ConsumerReplay:
             return
         member = group.members.get(key.member_id)
         if value is not None:
-            group.put((member or Member(key.member_id)).with_assignment(value))
+            group.put((member or ConsumerGroupMember(key.member_id)).with_assignment(value))
         elif member is not None:
             group.put(
                 member.with_(

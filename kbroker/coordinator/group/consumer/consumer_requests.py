@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kbroker.coordinator.group.consumer.consumer_member import (
     JOIN_EPOCH,
     STATIC_LEAVE_EPOCH,
-    Member,
+    ConsumerGroupMember,
     Owned,
 )
 from kbroker.errors import ErrorCode, WireError
@@ -71,7 +71,9 @@ def _reject_blank(value: str | None, name: str) -> None:
         raise _invalid(f"{name} is blank")
 
 
-def check_epoch(group_id: str, member: Member, epoch: int, reported: list[Any] | None) -> None:
+def check_epoch(
+    group_id: str, member: ConsumerGroupMember, epoch: int, reported: list[Any] | None
+) -> None:
     """Raise FENCED_MEMBER_EPOCH unless the request has the member's epoch.
 
     Allowed besides: 0, by which it says that it has given up everything and starts over; and its

@@ -19,7 +19,7 @@ from kbroker.coordinator.group.consumer.consumer_group import (
     matched_topics,
     subscribed_names,
 )
-from kbroker.coordinator.group.consumer.consumer_member import Member
+from kbroker.coordinator.group.consumer.consumer_member import ConsumerGroupMember
 from kbroker.coordinator.group.consumer.consumer_reconcile import reconcile
 from kbroker.errors import ErrorCode, WireError
 
@@ -49,9 +49,9 @@ class Update:
         host: Host,
         hashes: TopicHashes,
         group: ConsumerGroup,
-        old: Member,
-        member: Member,
-        replaced: Member | None,
+        old: ConsumerGroupMember,
+        member: ConsumerGroupMember,
+        replaced: ConsumerGroupMember | None,
         access: Access | None,
     ) -> None:
         self.host = host
@@ -71,7 +71,7 @@ class Update:
         self.sight: consumer_sight.Sight | None = None
         self._reasons: list[str] = []
 
-    def run(self, reported: list[Any] | None) -> Member:
+    def run(self, reported: list[Any] | None) -> ConsumerGroupMember:
         """Run all steps; returns the resulting member. Raises WireError."""
         group, member, old = self.group, self.member, self.old
         if member is not old and not member.has_same_metadata(old):
@@ -181,7 +181,7 @@ class Update:
         self._reasons.append(f"member {self.member.member_id} may describe other topics")
         return True
 
-    def _names(self, member: Member) -> frozenset[str]:
+    def _names(self, member: ConsumerGroupMember) -> frozenset[str]:
         """Names of the topics that a member subscribes to, and sees."""
         if not member.regex:
             return member.topics
@@ -280,7 +280,7 @@ class Update:
         target: Assignment,
         is_new_subscription: bool,
         reported: list[Any] | None,
-    ) -> Member:
+    ) -> ConsumerGroupMember:
         group, member = self.group, self.member
         if member.is_reconciled(target_epoch) and not is_new_subscription:
             return member

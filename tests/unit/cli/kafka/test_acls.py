@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.cli.kafka.acls import OPTIONS, Entry, Resource, acls_by_resource
+from kbroker.cli.kafka.acls import OPTIONS, PrintedEntry, PrintedResource, acls_by_resource
 from kbroker.cli.kafka.options import Given, WrongUse
 
 pytestmark = pytest.mark.unit
 
-TOPIC, CLUSTER = Resource("TOPIC", "t", "LITERAL"), Resource("CLUSTER", "kafka-cluster", "LITERAL")
+TOPIC, CLUSTER = (
+    PrintedResource("TOPIC", "t", "LITERAL"),
+    PrintedResource("CLUSTER", "kafka-cluster", "LITERAL"),
+)
 
 
-def meant(*words: str) -> dict[Resource, set[Entry]]:
+def meant(*words: str) -> dict[PrintedResource, set[PrintedEntry]]:
     return acls_by_resource(Given(OPTIONS, words))
 
 
@@ -24,11 +27,14 @@ def test_operations_hosts_and_principals_are_combined():
 
     assert found == {
         TOPIC: {
-            Entry("User:a", host, operation, "ALLOW")
+            PrintedEntry("User:a", host, operation, "ALLOW")
             for host in ("h1", "h2")
             for operation in ("READ", "DESCRIBE_CONFIGS")
         }
-        | {Entry("User:b", "*", operation, "DENY") for operation in ("READ", "DESCRIBE_CONFIGS")}
+        | {
+            PrintedEntry("User:b", "*", operation, "DENY")
+            for operation in ("READ", "DESCRIBE_CONFIGS")
+        }
     }
 
 
@@ -40,7 +46,7 @@ def test_roles_have_what_they_need():
     operations = {key: {entry.operation for entry in rows} for key, rows in found.items()}
     assert operations == {
         TOPIC: {"WRITE", "DESCRIBE", "CREATE", "READ"},
-        Resource("GROUP", "g", "LITERAL"): {"READ"},
+        PrintedResource("GROUP", "g", "LITERAL"): {"READ"},
         CLUSTER: {"IDEMPOTENT_WRITE"},
     }
 
@@ -66,6 +72,6 @@ def test_what_cannot_be_is_wrong_use(words, why):
 
 def test_texts_are_java_s():
     assert str(TOPIC) == "ResourcePattern(resourceType=TOPIC, name=t, patternType=LITERAL)"
-    assert str(Entry("User:a", "*", "READ", "ALLOW")) == (
+    assert str(PrintedEntry("User:a", "*", "READ", "ALLOW")) == (
         "(principal=User:a, host=*, operation=READ, permissionType=ALLOW)"
     )

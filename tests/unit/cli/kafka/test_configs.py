@@ -9,7 +9,7 @@ from kbroker.cli.kafka.config_entities import _alter_user, _entity_hash, _entity
 from kbroker.cli.kafka.configs import OPTIONS, added, entity_names, entity_types
 from kbroker.cli.kafka.java_words import string_hash
 from kbroker.cli.kafka.options import Given
-from kbroker.cli.kafka.running import Failed
+from kbroker.cli.kafka.running import ToolFailed
 from kbroker.client.admin.users import set_password
 
 pytestmark = pytest.mark.unit
@@ -54,7 +54,7 @@ def test_values_with_commas_are_in_brackets(tmp_path):
     [("k", "all configs to be added must be in the format"), ("k!=1", "Invalid character found")],
 )
 def test_what_is_no_setting_is_refused(text, why):
-    with pytest.raises(Failed, match=why):
+    with pytest.raises(ToolFailed, match=why):
         added(given("--add-config", text))
 
 
@@ -89,7 +89,7 @@ def test_entities_of_quotas_have_java_s_text_and_hash_code():
 
 def test_empty_scram_password_is_refused():
     """Whoever named no password could log in by it."""
-    with pytest.raises(Failed, match="password for SCRAM-SHA-256 is empty"):
+    with pytest.raises(ToolFailed, match="password for SCRAM-SHA-256 is empty"):
         _alter_user(None, "alice", {"SCRAM-SHA-256": "iterations=8192,password="}, [])
     with pytest.raises(ValueError, match="user 'alice' is empty"):
         set_password(None, "alice", "", ["SCRAM-SHA-512"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kbroker.cli.kafka.delete_records import _offsets
-from kbroker.cli.kafka.running import Failed
+from kbroker.cli.kafka.running import ToolFailed
 
 pytestmark = pytest.mark.unit
 
@@ -41,10 +41,10 @@ def test_each_partition_has_an_offset(tmp_path):
     ],
 )
 def test_wrong_file_is_refused(tmp_path, text, why):
-    with pytest.raises(Failed, match=why):
+    with pytest.raises(ToolFailed, match=why):
         read(tmp_path, text)
 
 
 def test_missing_file_is_named(tmp_path):
-    with pytest.raises(Failed, match=r"nothing\.json: No such file or directory"):
+    with pytest.raises(ToolFailed, match=r"nothing\.json: No such file or directory"):
         _offsets(str(tmp_path / "nothing.json"))

@@ -6,7 +6,7 @@ import pytest
 
 from kbroker.cli.kafka import features, table
 from kbroker.cli.kafka.metadata_versions import NAMES, defaults, level_of, shown
-from kbroker.cli.kafka.running import Failed
+from kbroker.cli.kafka.running import ToolFailed
 
 pytestmark = pytest.mark.unit
 
@@ -57,7 +57,7 @@ def test_levels_are_those_of_features_or_of_a_release():
     ],
 )
 def test_wrong_levels_are_refused(words, said):
-    with pytest.raises(Failed, match=said):
+    with pytest.raises(ToolFailed, match=said):
         levels(*words)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from kbroker.cli.kafka.leader_election import OPTIONS, _partitions, _print
 from kbroker.cli.kafka.options import Given
-from kbroker.cli.kafka.running import Failed
+from kbroker.cli.kafka.running import ToolFailed
 from kbroker.client.errors import RejectedError
 from kbroker.errors import ErrorCode
 
@@ -26,7 +26,7 @@ def test_partitions_are_one_all_or_those_of_a_file(tmp_path):
 def test_wrong_file_is_refused(tmp_path, text):
     path = tmp_path / "partitions.json"
     path.write_text(text)
-    with pytest.raises(Failed):
+    with pytest.raises(ToolFailed):
         _partitions(Given(OPTIONS, ["--path-to-json-file", str(path)]))
 
 
@@ -34,7 +34,7 @@ def test_what_was_elected_needless_and_impossible_is_said_apart(capsys):
     needless = RejectedError(ErrorCode.ELECTION_NOT_NEEDED, "x")
     failed = RejectedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "x")
 
-    with pytest.raises(Failed, match=r"1 replica\(s\) could not be elected"):
+    with pytest.raises(ToolFailed, match=r"1 replica\(s\) could not be elected"):
         _print("PREFERRED", {("t", 0): None, ("t", 1): needless, ("t", 2): failed})
 
     assert capsys.readouterr().out.splitlines() == [

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.cli.kafka.local_zookeeper import MAIN, choose, running_zookeepers
-from kbroker.cli.kafka.running import Failed
+from kbroker.cli.kafka.running import ToolFailed
 from kbroker.config.loader import BrokerConfig, load
 
 pytestmark = pytest.mark.unit
@@ -65,14 +65,14 @@ def test_directory_of_a_cluster_needs_its_zookeeper(config, tmp_path):
     meta.write_text("version=0\nbroker.id=0\n")
 
     assert choose(config(), FOUND).overrides["zookeeper.connect"] == FOUND[0]
-    with pytest.raises(Failed, match="written by a broker with ZooKeeper, and none runs here"):
+    with pytest.raises(ToolFailed, match="written by a broker with ZooKeeper, and none runs here"):
         choose(config(), [])
     meta.write_text("version=1\nnode.id=0\n")
     assert choose(config(), []) == ({}, None)
 
 
 def test_several_zookeepers_leave_the_choice_to_the_user(config):
-    with pytest.raises(Failed, match="localhost:2181, localhost:2182 run here: set zookeeper"):
+    with pytest.raises(ToolFailed, match="localhost:2181, localhost:2182 run here: set zookeeper"):
         choose(config(), [*FOUND, "localhost:2182"])
 
 

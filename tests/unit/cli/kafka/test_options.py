@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.cli.kafka.options import Given, OptionError, WrongUse, flag, usage, valued
+from kbroker.cli.kafka.options import Given, ToolOptionError, WrongUse, flag, usage, valued
 
 pytestmark = pytest.mark.unit
 
@@ -78,13 +78,13 @@ def test_repeated_and_separated_values_are_all_there():
     ],
 )
 def test_what_cannot_be_read_is_said_in_the_words_of_joptsimple_and_what_is_near(words, message):
-    with pytest.raises(OptionError) as caught:
+    with pytest.raises(ToolOptionError) as caught:
         given(*words).one("partitions")
     assert str(caught.value) == message
 
 
 def test_several_values_where_one_is_asked_for_are_wrong():
-    with pytest.raises(OptionError, match="Found multiple arguments for option topic, but you"):
+    with pytest.raises(ToolOptionError, match="Found multiple arguments for option topic, but you"):
         given("--topic", "a", "--topic", "b").one("topic")
 
 

@@ -9,7 +9,7 @@ import pytest
 from kbroker.cli.kafka import table
 from kbroker.cli.kafka.reassign_partitions import _dir_line, _state_line, _state_line_of_zookeeper
 from kbroker.cli.kafka.reassignment_files import as_json, read_topics, read_wanted
-from kbroker.cli.kafka.running import Failed
+from kbroker.cli.kafka.running import ToolFailed
 from kbroker.client.admin.partitions import Reassignment
 from kbroker.client.admin.reassignments import PartitionReplica
 from kbroker.client.admin.throttles import moves_of, throttled
@@ -62,7 +62,7 @@ def test_file_has_replicas_and_directories(tmp_path):
     ],
 )
 def test_wrong_file_of_moves_is_refused(tmp_path, document, said):
-    with pytest.raises(Failed) as failed:
+    with pytest.raises(ToolFailed) as failed:
         read_wanted(written(tmp_path, document)).replicas()
 
     assert said in str(failed.value)
@@ -72,7 +72,7 @@ def test_topics_to_move_are_those_of_the_file(tmp_path):
     topics = [{"topic": "foo1"}, {"topic": "foo2"}]
 
     assert read_topics(written(tmp_path, {"topics": topics, "version": 1})) == ["foo1", "foo2"]
-    with pytest.raises(Failed, match=r"duplicate entries: \[foo1\]"):
+    with pytest.raises(ToolFailed, match=r"duplicate entries: \[foo1\]"):
         read_topics(written(tmp_path, {"topics": [*topics, topics[0]]}))
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from kbroker.cli.kafka import replica_verification
 from kbroker.cli.kafka.replica_verification import _Verifying
-from kbroker.cli.kafka.running import Failed
+from kbroker.cli.kafka.running import ToolFailed
 from kbroker.client.admin.replica_reads import BatchSum, ReplicaData, batch_sums
 from kbroker.record.builder import BatchBuilder
 
@@ -51,7 +51,7 @@ def test_another_checksum_is_said_and_passed(verifying, capsys):
 
 
 def test_another_offset_ends_it(verifying, capsys):
-    with pytest.raises(Failed):
+    with pytest.raises(ToolFailed):
         verifying._compare(KEY, {1: replica(9, (2, 7)), 2: replica(9, (3, 7))})
 
     assert "replica 1's offset 2 doesn't match replica 2's offset 3" in capsys.readouterr().out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kbroker.cli.kafka import table
-from kbroker.cli.kafka.running import Failed
+from kbroker.cli.kafka.running import ToolFailed
 from kbroker.cli.kafka.zookeeper import tls_of
 from kbroker.cli.kafka.zookeeper_configs import WARNING
 from kbroker.client.errors import UnreachableError
@@ -95,7 +95,7 @@ def test_tls_is_off_unless_the_file_enables_it():
     assert tls_of({"zookeeper.connect": "x:1", "ssl.truststore.location": "/x"}, "f") is None
     assert tls_of({"zookeeper.ssl.client.enable": "false", **store}, "f") is None
     assert tls_of({"zookeeper.ssl.client.enable": "True", **store}, "f") is not None
-    with pytest.raises(Failed, match=r"f: zookeeper\.ssl\.client\.enable: expected true"):
+    with pytest.raises(ToolFailed, match=r"f: zookeeper\.ssl\.client\.enable: expected true"):
         tls_of(store, "f")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.coordinators.transaction_host import FIRST_ID, ID, TransactionHost, host_with_topics
 
-from kbroker.coordinator.transaction.state import CLIENT_EPOCH_MAX, State
+from kbroker.coordinator.transaction.state import CLIENT_EPOCH_MAX, TransactionStatus
 from kbroker.errors import ErrorCode, WireError
 
 pytestmark = pytest.mark.unit
@@ -43,7 +43,9 @@ def test_end_writes_markers_and_completes(
     assert sorted(host.markers) == [
         (slot, FIRST_ID, epoch, commit, 0, protocol) for slot in (0, 1, 3)
     ]
-    assert host.txn.state == (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT)
+    assert host.txn.state == (
+        TransactionStatus.COMPLETE_COMMIT if commit else TransactionStatus.COMPLETE_ABORT
+    )
     assert (host.txn.epoch, host.txn.partitions) == (epoch, frozenset())
 
 
@@ -70,7 +72,7 @@ def test_client_gets_its_response_before_the_markers_are_written(
     host.add(producer, 0)
     host.marker_code = AWAY
     assert given(host.end(producer)) == (0, FIRST_ID, 1)
-    assert host.txn.state == State.PREPARE_COMMIT
+    assert host.txn.state == TransactionStatus.PREPARE_COMMIT
 
 
 def test_nothing_completes_or_is_sent_before_the_decision_is_committed(
@@ -93,7 +95,7 @@ def test_decision_that_cannot_be_written_changes_nothing(
     host.fail_with = WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     assert host.send_end(producer).error is host.fail_with
     host.fail_with = None
-    assert (host.txn.state, host.txn.epoch, host.markers) == (State.ONGOING, 0, [])
+    assert (host.txn.state, host.txn.epoch, host.markers) == (TransactionStatus.ONGOING, 0, [])
     assert host.end(producer).error_code == 0
 
 
@@ -107,7 +109,7 @@ def test_unknown_id_and_wrong_producer_id_are_no_mapping(
     assert host.send_end(producer, version=version, name="unknown").value.error_code == code
     empty = host.send_end(producer, version=version, name="").value.error_code
     assert empty == ErrorCode.INVALID_REQUEST
-    assert host.txn.state == State.ONGOING
+    assert host.txn.state == TransactionStatus.ONGOING
 
 
 @pytest.mark.parametrize(("version", "code"), [(0, 47), (1, 47), (2, 90), (4, 90), (5, 90)])
@@ -117,7 +119,7 @@ def test_other_epoch_is_fenced(host: TransactionHost, version: int, code: int, e
     new = host.producer()
     host.add(new, 0)
     assert host.end((new[0], epoch), version=version).error_code == code
-    assert host.txn.state == State.ONGOING
+    assert host.txn.state == TransactionStatus.ONGOING
 
 
 # -- the first protocol --
@@ -188,7 +190,7 @@ def test_abort_of_nothing_is_one_batch(host: TransactionHost, producer: tuple[in
     host.written.clear()
     assert given(host.end(producer, False)) == (0, FIRST_ID, 1)
     assert [len(batch) for batch in host.written] == [2]
-    assert host.txn.state == State.COMPLETE_ABORT
+    assert host.txn.state == TransactionStatus.COMPLETE_ABORT
     assert not host.markers
 
 
@@ -226,7 +228,7 @@ def test_delayed_end_does_not_reach_the_next_transaction(
     host.end(producer)
     host.add((FIRST_ID, 1), 0)
     assert host.end(producer).error_code == FENCED
-    assert host.txn.state == State.ONGOING
+    assert host.txn.state == TransactionStatus.ONGOING
     host.end((FIRST_ID, 1))
     assert host.end(producer).error_code == FENCED
 
@@ -308,7 +310,7 @@ def test_last_epoch_without_a_producer_id_to_be_had_keeps_the_transaction(
     host.add(old, 0)
     host.rpc.responses["allocate_producer_ids"] = reject
     assert isinstance(host.send_end(old).error, WireError)
-    assert host.txn.state == State.ONGOING
+    assert host.txn.state == TransactionStatus.ONGOING
 
 
 def test_first_protocol_needs_no_new_producer_id(host: TransactionHost) -> None:
@@ -335,4 +337,4 @@ def test_transactions_are_counted(host: TransactionHost, producer: tuple[int, in
     host.add((FIRST_ID, 2), 0)
     host.reload()
     assert counted()["kbroker_transactions_open"] == 1
-    assert host.machine.transactions[ID].state == State.ONGOING
+    assert host.machine.transactions[ID].state == TransactionStatus.ONGOING

@@ -14,8 +14,8 @@ from kbroker.cluster import features
 from kbroker.cluster.image import ClusterImage
 from kbroker.coordinator.records.transaction_topic import TransactionLogKey
 from kbroker.coordinator.transaction import state
-from kbroker.coordinator.transaction.markers import Marker, MarkerWriter, over
-from kbroker.coordinator.transaction.state import State
+from kbroker.coordinator.transaction.markers import MarkerWriter, TransactionMarker, over
+from kbroker.coordinator.transaction.state import TransactionStatus
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.ipc.rpc import Pending, run
@@ -65,10 +65,10 @@ def test_marker_is_tried_until_it_is_written(
     host.marker_code = failure
     host.end(producer)
     host.advance(30_000)
-    assert host.txn.state == State.PREPARE_COMMIT
+    assert host.txn.state == TransactionStatus.PREPARE_COMMIT
     host.marker_code = 0
     host.advance(1_000)
-    assert host.txn.state == State.COMPLETE_COMMIT
+    assert host.txn.state == TransactionStatus.COMPLETE_COMMIT
     assert slots(host) == [0, 1]
 
 
@@ -82,10 +82,10 @@ def test_only_what_failed_is_tried_again(host: TransactionHost, producer: tuple[
     host.on_markers = reject_slot_2_once
     host.add(producer, 0, 1, 2)
     host.end(producer)
-    assert host.txn.state == State.PREPARE_COMMIT
+    assert host.txn.state == TransactionStatus.PREPARE_COMMIT
     host.advance(20)
     assert asked == [0, 2, 1, 2]
-    assert host.txn.state == State.COMPLETE_COMMIT
+    assert host.txn.state == TransactionStatus.COMPLETE_COMMIT
 
 
 def test_marker_is_written_as_soon_as_its_partition_has_another_leader(
@@ -99,10 +99,10 @@ def test_marker_is_written_as_soon_as_its_partition_has_another_leader(
     host.marker_code = 0
 
     host.set_topics(u=topic_document(b"u" * 16, [9]))
-    assert host.txn.state == State.PREPARE_COMMIT
+    assert host.txn.state == TransactionStatus.PREPARE_COMMIT
     host.set_topics(t=topic_document(b"t" * 16, [0, 1, 2, 3], leader=1))
 
-    assert host.txn.state == State.COMPLETE_COMMIT
+    assert host.txn.state == TransactionStatus.COMPLETE_COMMIT
     assert slots(host) == [0]
 
 
@@ -114,12 +114,12 @@ def test_leader_that_hears_of_it_late_is_asked_again_soon(
     host.end(producer)
     host.advance(30_000)
     host.set_topics(t=topic_document(b"t" * 16, [0, 1, 2, 3], leader=1))
-    assert host.txn.state == State.PREPARE_COMMIT
+    assert host.txn.state == TransactionStatus.PREPARE_COMMIT
 
     host.marker_code = 0
     host.advance(20)
 
-    assert host.txn.state == State.COMPLETE_COMMIT
+    assert host.txn.state == TransactionStatus.COMPLETE_COMMIT
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_marker_that_can_never_be_written_does_not_hold_up_the_rest(
     host.on_markers = lambda to, markers: [code if row[0] == 0 else 0 for row in markers]
     host.add(producer, 0, 1)
     host.end(producer)
-    assert host.txn.state == State.COMPLETE_COMMIT
+    assert host.txn.state == TransactionStatus.COMPLETE_COMMIT
 
 
 def test_newer_coordinator_is_left_to_end_it(
@@ -143,7 +143,7 @@ def test_newer_coordinator_is_left_to_end_it(
     calls = len(host.rpc.calls)
     host.advance(10_000)
     assert len(host.rpc.calls) == calls
-    assert host.txn.state == State.PREPARE_COMMIT
+    assert host.txn.state == TransactionStatus.PREPARE_COMMIT
 
 
 def test_deleted_topic_needs_no_marker(host: TransactionHost, producer: tuple[int, int]) -> None:
@@ -153,7 +153,7 @@ def test_deleted_topic_needs_no_marker(host: TransactionHost, producer: tuple[in
     host.set_topics(gone=None)
     host.end(producer)
     assert slots(host) == [3]
-    assert host.txn.state == State.COMPLETE_COMMIT
+    assert host.txn.state == TransactionStatus.COMPLETE_COMMIT
 
 
 def test_topic_deleted_while_its_marker_fails_needs_none(
@@ -164,7 +164,7 @@ def test_topic_deleted_while_its_marker_fails_needs_none(
     host.end(producer)
     host.set_topics(t=None)
     host.advance(20)
-    assert host.txn.state == State.COMPLETE_COMMIT
+    assert host.txn.state == TransactionStatus.COMPLETE_COMMIT
 
 
 def test_partition_that_is_nowhere_yet_is_waited_for(
@@ -174,11 +174,11 @@ def test_partition_that_is_nowhere_yet_is_waited_for(
     host.add(producer, 0)
     host.end(producer)
     host.advance(5_000)
-    assert host.txn.state == State.PREPARE_COMMIT
+    assert host.txn.state == TransactionStatus.PREPARE_COMMIT
     host.set_topics(t=topic_document(b"t" * 16, [7]))
     host.advance(1_000)
     assert slots(host) == [7]
-    assert host.txn.state == State.COMPLETE_COMMIT
+    assert host.txn.state == TransactionStatus.COMPLETE_COMMIT
 
 
 def test_marker_names_the_leader_epoch_of_its_coordinator(
@@ -203,7 +203,9 @@ def test_reload_continues_with_the_markers(
     host.advance(1_000)
     assert slots(host) == [0, 1]
     assert {marker[3] for marker in host.markers} == {commit}
-    assert host.txn.state == (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT)
+    assert host.txn.state == (
+        TransactionStatus.COMPLETE_COMMIT if commit else TransactionStatus.COMPLETE_ABORT
+    )
 
 
 def test_old_machine_does_nothing_after_a_reload(
@@ -229,10 +231,10 @@ def test_completion_that_cannot_be_written_is_tried_again(
     host.fail_with = WireError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     host.rpc.is_holding = False
     host.rpc.release()
-    assert host.txn.state == State.PREPARE_COMMIT
+    assert host.txn.state == TransactionStatus.PREPARE_COMMIT
     host.fail_with = None
     host.advance(20)
-    assert host.txn.state == State.COMPLETE_COMMIT
+    assert host.txn.state == TransactionStatus.COMPLETE_COMMIT
 
 
 def test_hanging_transaction_is_reported_and_counted(
@@ -267,18 +269,18 @@ def test_unknown_state_in_the_log_frees_its_partitions(
     host: TransactionHost, producer: tuple[int, int], status: int
 ) -> None:
     host.add(producer, 0)
-    value = state.value_of(host.txn, State.ONGOING, 5)
+    value = state.value_of(host.txn, TransactionStatus.ONGOING, 5)
     value.transaction_status = status
     host.append(TransactionLogKey(transactional_id=ID), value)
     host.reload()
     assert slots(host) == [0]
-    assert host.txn.state == State.COMPLETE_ABORT
+    assert host.txn.state == TransactionStatus.COMPLETE_ABORT
 
 
 def test_record_of_an_old_broker_is_read(host: TransactionHost) -> None:
     """Value version 0, written by Kafka 2.7; it has no previous producer id."""
     host.producer()
-    value = state.value_of(host.txn, State.COMPLETE_COMMIT, 5)
+    value = state.value_of(host.txn, TransactionStatus.COMPLETE_COMMIT, 5)
     value.producer_epoch, value.previous_producer_id = 3, -1
     host.append(TransactionLogKey(transactional_id="old"), value, version=0)
     host.reload()
@@ -296,13 +298,13 @@ def test_records_of_a_cluster_can_be_read_by_an_old_broker() -> None:
     written = len(host.log)
     assert {entry.value[:2] for entry in host.log if entry.value} == {b"\0\0"}
     host.reload()
-    assert host.txn.state == State.COMPLETE_COMMIT
+    assert host.txn.state == TransactionStatus.COMPLETE_COMMIT
     host.image.features = features.ALL
     host.add(producer, 0)
     host.end(producer, version=3)
     assert {entry.value[:2] for entry in host.log[written:] if entry.value} == {b"\0\1"}
     host.reload()
-    assert host.txn.state == State.COMPLETE_COMMIT
+    assert host.txn.state == TransactionStatus.COMPLETE_COMMIT
 
 
 def test_reload_of_a_compacted_log_is_the_same(
@@ -414,7 +416,7 @@ def test_markers_of_partitions_that_others_lead_are_written_by_them() -> None:
     writer = MarkerWriter(
         over(rpc), lambda: image, lambda slot: Address(ProcessKind.IO_WORKER, 0), others
     )
-    marker = Marker(7, 3, True, 9, 0)
+    marker = TransactionMarker(7, 3, True, 9, 0)
     names = [("there", 0), ("here", 0), ("nowhere", 0), ("there", 1), ("gone", 0), ("coming", 0)]
 
     codes = run(writer.write([(partition, marker) for partition in names])).value

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.coordinators.transaction_host import FIRST_ID, ID, TransactionHost, host_with_topics
 
-from kbroker.coordinator.transaction.state import CLIENT_EPOCH_MAX, State
+from kbroker.coordinator.transaction.state import CLIENT_EPOCH_MAX, TransactionStatus
 from kbroker.errors import ErrorCode, WireError
 from kbroker.metrics.catalog import TRANSACTIONS_TIMED_OUT
 
@@ -47,9 +47,9 @@ def test_transaction_past_its_timeout_is_aborted(
     caplog.set_level(logging.INFO)
     producer = begin(host)
     host.advance(INTERVAL_MS)
-    assert host.txn.state == State.ONGOING
+    assert host.txn.state == TransactionStatus.ONGOING
     host.advance(INTERVAL_MS)
-    assert host.txn.state == State.COMPLETE_ABORT
+    assert host.txn.state == TransactionStatus.COMPLETE_ABORT
     assert host.markers == [(0, FIRST_ID, 1, False, 0, 2)]
     assert host.counted[TRANSACTIONS_TIMED_OUT.name] == 1
     assert "longer than its timeout of 15000 ms" in caplog.text
@@ -63,9 +63,9 @@ def test_transaction_of_a_two_phase_commit_is_not_aborted_by_time() -> None:
     assert host.add(producer, 0) == [0]
     host.reload()
     host.advance(5 * WEEK_MS)
-    assert host.txn.state == State.ONGOING
+    assert host.txn.state == TransactionStatus.ONGOING
     assert host.end(producer, True).error_code == 0
-    assert host.txn.state == State.COMPLETE_COMMIT
+    assert host.txn.state == TransactionStatus.COMPLETE_COMMIT
 
 
 @pytest.mark.parametrize(("version", "code"), [(1, 47), (4, 90), (5, 48)])
@@ -90,7 +90,7 @@ def test_each_partition_does_not_start_the_time_again(host: TransactionHost) -> 
     host.advance(9_000)
     host.add(producer, 1)
     host.advance(11_000)
-    assert host.txn.state == State.COMPLETE_ABORT
+    assert host.txn.state == TransactionStatus.COMPLETE_ABORT
 
 
 def test_next_transaction_has_its_own_time(host: TransactionHost) -> None:
@@ -99,9 +99,9 @@ def test_next_transaction_has_its_own_time(host: TransactionHost) -> None:
     host.end(producer)
     host.add((producer[0], 1), 0)
     host.advance(11_000)
-    assert host.txn.state == State.ONGOING
+    assert host.txn.state == TransactionStatus.ONGOING
     host.advance(INTERVAL_MS)
-    assert host.txn.state == State.COMPLETE_ABORT
+    assert host.txn.state == TransactionStatus.COMPLETE_ABORT
 
 
 def test_time_continues_over_a_reload(host: TransactionHost) -> None:
@@ -109,14 +109,14 @@ def test_time_continues_over_a_reload(host: TransactionHost) -> None:
     host.advance(9_000)
     host.reload()
     host.advance(INTERVAL_MS)
-    assert host.txn.state == State.COMPLETE_ABORT
+    assert host.txn.state == TransactionStatus.COMPLETE_ABORT
 
 
 def test_clock_that_jumps_aborts_nothing(host: TransactionHost) -> None:
     begin(host)
     host.clock.jump(HOUR_MS)
     host.advance(INTERVAL_MS)
-    assert host.txn.state == State.ONGOING
+    assert host.txn.state == TransactionStatus.ONGOING
 
 
 def test_clock_set_back_before_a_load_gives_no_more_than_the_timeout(
@@ -126,7 +126,7 @@ def test_clock_set_back_before_a_load_gives_no_more_than_the_timeout(
     host.clock.jump(-HOUR_MS)
     host.reload()
     host.advance(2 * INTERVAL_MS)
-    assert host.txn.state == State.COMPLETE_ABORT
+    assert host.txn.state == TransactionStatus.COMPLETE_ABORT
 
 
 def test_timeout_at_the_last_epoch_brings_a_new_producer_id(host: TransactionHost) -> None:
@@ -135,7 +135,7 @@ def test_timeout_at_the_last_epoch_brings_a_new_producer_id(host: TransactionHos
     host.add(producer, 0)
     host.advance(2 * INTERVAL_MS)
     assert (host.txn.producer_id, host.txn.epoch) == (FIRST_ID + 1, 0)
-    assert host.txn.state == State.COMPLETE_ABORT
+    assert host.txn.state == TransactionStatus.COMPLETE_ABORT
 
 
 def test_abort_that_cannot_be_written_comes_again(host: TransactionHost) -> None:
@@ -144,7 +144,7 @@ def test_abort_that_cannot_be_written_comes_again(host: TransactionHost) -> None
     host.advance(3 * INTERVAL_MS)
     host.fail_with = None
     host.advance(INTERVAL_MS)
-    assert host.txn.state == State.COMPLETE_ABORT
+    assert host.txn.state == TransactionStatus.COMPLETE_ABORT
 
 
 def test_interval_is_taken_from_the_settings() -> None:
@@ -152,9 +152,9 @@ def test_interval_is_taken_from_the_settings() -> None:
     host = host_with_topics(**{name: "500"})
     begin(host, 1_000)
     host.advance(999)
-    assert host.txn.state == State.ONGOING
+    assert host.txn.state == TransactionStatus.ONGOING
     host.advance(501)
-    assert host.txn.state == State.COMPLETE_ABORT
+    assert host.txn.state == TransactionStatus.COMPLETE_ABORT
 
 
 # -- ids that nobody uses --
@@ -188,7 +188,7 @@ def test_prepared_transaction_keeps_its_id(host: TransactionHost) -> None:
     host.end(begin(host))
     host.clock.jump(WEEK_MS)
     host.advance(HOUR_MS)
-    assert host.txn.state == State.PREPARE_COMMIT
+    assert host.txn.state == TransactionStatus.PREPARE_COMMIT
 
 
 def test_used_id_is_kept(unhurried: TransactionHost) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.coordinators.transaction_host import FIRST_ID, TransactionHost, host_with_topics
 
-from kbroker.coordinator.transaction.state import CLIENT_EPOCH_MAX, State
+from kbroker.coordinator.transaction.state import CLIENT_EPOCH_MAX, TransactionStatus
 from kbroker.errors import ErrorCode, WireError
 
 pytestmark = pytest.mark.unit
@@ -25,7 +25,7 @@ def given(response: Any) -> tuple[int, int, int]:
 @pytest.mark.parametrize("version", range(7))
 def test_new_id_gets_a_producer_id_and_epoch_0(host: TransactionHost, version: int) -> None:
     assert given(host.init(version=version)) == (0, FIRST_ID, 0)
-    assert host.txn.state == State.EMPTY
+    assert host.txn.state == TransactionStatus.EMPTY
     assert host.txn.timeout_ms == 60_000
 
 
@@ -119,9 +119,9 @@ def test_ongoing_transaction_is_aborted_first(host: TransactionHost) -> None:
     assert given(host.init()) == (0, FIRST_ID, 2)
     assert [marker[1:4] for marker in host.markers] == [(FIRST_ID, 1, False)] * 2
     assert [batch[0][1].transaction_status for batch in host.written[-3:]] == [
-        State.PREPARE_ABORT,
-        State.COMPLETE_ABORT,
-        State.EMPTY,
+        TransactionStatus.PREPARE_ABORT,
+        TransactionStatus.COMPLETE_ABORT,
+        TransactionStatus.EMPTY,
     ]
     assert host.add(old, 0) == [ErrorCode.PRODUCER_FENCED]
 
@@ -135,7 +135,7 @@ def test_ongoing_transaction_that_is_not_aborted_at_once_is_concurrent(
     assert not pending.done
     host.advance(100)
     assert given(pending.value) == (ErrorCode.CONCURRENT_TRANSACTIONS, -1, -1)
-    assert host.txn.state == State.PREPARE_ABORT
+    assert host.txn.state == TransactionStatus.PREPARE_ABORT
     host.marker_code = 0
     host.advance(1_000)
     assert given(host.init()) == (0, FIRST_ID, 2)
@@ -226,7 +226,7 @@ def test_recovery_with_an_old_epoch_leaves_an_ongoing_transaction_alone(
     new = host.producer()
     host.add(new, 0)
     assert given(recover(host, old)) == (ErrorCode.PRODUCER_FENCED, -1, -1)
-    assert host.txn.state == State.ONGOING
+    assert host.txn.state == TransactionStatus.ONGOING
 
 
 def test_recovery_within_a_transaction_aborts_it(host: TransactionHost) -> None:

@@ -17,7 +17,7 @@ from kbroker.coordinator.records.transaction_topic import RECORDS, TransactionLo
 from kbroker.coordinator.transaction import state
 from kbroker.coordinator.transaction.machine import TransactionMachine
 from kbroker.coordinator.transaction.rules import judge_init
-from kbroker.coordinator.transaction.state import State, Transaction
+from kbroker.coordinator.transaction.state import Transaction, TransactionStatus
 from kbroker.errors import ErrorCode
 from kbroker.record import compression
 from kbroker.record.builder import BatchBuilder
@@ -54,12 +54,12 @@ def history(rng: random.Random, steps: int) -> list[Row]:
             value = state.initialized(txn, step, 0, 1000, step)
         elif txn.state in state.PREPARED:
             value = state.completed(txn, step)
-        elif txn.state == State.ONGOING and rng.random() < 0.5:
+        elif txn.state == TransactionStatus.ONGOING and rng.random() < 0.5:
             commit, version = rng.random() < 0.7, rng.choice((state.VERSION_1, state.VERSION_2))
             value = state.prepared(txn, commit, version, -1, step)
-        elif txn.state != State.ONGOING and rng.random() < 0.1:
+        elif txn.state != TransactionStatus.ONGOING and rng.random() < 0.1:
             value = None
-        elif txn.state != State.ONGOING and rng.random() < 0.2:
+        elif txn.state != TransactionStatus.ONGOING and rng.random() < 0.2:
             value = state.initialized(txn, txn.producer_id, txn.epoch + 1, 1000, step)
         else:
             where = [("t", rng.randrange(100))]
@@ -112,7 +112,7 @@ def test_epoch_before_a_raised_one_is_forgotten_by_a_load() -> None:
     txn.apply(state.initialized(txn, 7, 3, 1000, 0))
     rows = []
     for step in range(60):
-        if txn.state == State.ONGOING:
+        if txn.state == TransactionStatus.ONGOING:
             value = state.prepared(txn, True, state.VERSION_2, -1, step)
         elif txn.state in state.PREPARED:
             value = state.completed(txn, step)

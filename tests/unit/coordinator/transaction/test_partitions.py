@@ -8,7 +8,7 @@ import pytest
 from support.coordinators.transaction_host import FIRST_ID, ID, TransactionHost, host_with_topics
 
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, coordinator_partition
-from kbroker.coordinator.transaction.state import CLIENT_EPOCH_MAX, State
+from kbroker.coordinator.transaction.state import CLIENT_EPOCH_MAX, TransactionStatus
 from kbroker.errors import ErrorCode, WireError
 from kbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 
@@ -37,7 +37,7 @@ def test_first_partition_begins_the_transaction(
 ) -> None:
     host.advance(5)
     assert host.add(producer, 0, 2, version=version) == [0, 0]
-    assert host.txn.state == State.ONGOING
+    assert host.txn.state == TransactionStatus.ONGOING
     assert host.txn.partitions == {("t", 0), ("t", 2)}
     assert host.txn.start_ms == host.wall_ms()
 
@@ -66,7 +66,7 @@ def test_missing_partition_keeps_the_others_out(
     codes = host.add(producer, 0, 4)
     assert codes == [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert host.add(producer, 0, topic="nowhere") == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-    assert host.txn.state == State.EMPTY
+    assert host.txn.state == TransactionStatus.EMPTY
 
 
 @pytest.mark.parametrize(("version", "code"), [(0, 47), (1, 47), (2, 90), (3, 90)])
@@ -75,7 +75,7 @@ def test_old_epoch_is_fenced(host: TransactionHost, version: int, code: int) -> 
     host.producer()
     assert host.add(old, 0, version=version) == [code]
     assert host.add_offsets(old, "g", version) == code
-    assert host.txn.state == State.EMPTY
+    assert host.txn.state == TransactionStatus.EMPTY
 
 
 def test_epoch_never_given_out_is_fenced(host: TransactionHost, producer: tuple[int, int]) -> None:
@@ -99,7 +99,7 @@ def test_partition_while_the_last_transaction_ends_waits_for_it(
     host.marker_code = 0
     host.advance(99)
     assert pending.done
-    assert host.txn.state == State.ONGOING
+    assert host.txn.state == TransactionStatus.ONGOING
     assert host.txn.partitions == {("t", 1)}
 
 
@@ -158,7 +158,7 @@ def test_new_producer_id_begins_while_the_old_one_ends(host: TransactionHost) ->
     host.advance(99)
     assert pending.done
     assert (host.txn.producer_id, host.txn.epoch) == (FIRST_ID + 1, 0)
-    assert host.txn.state == State.ONGOING
+    assert host.txn.state == TransactionStatus.ONGOING
 
 
 # -- offsets --
@@ -275,7 +275,7 @@ def test_verify_of_the_second_protocol_adds_the_partition(
     host: TransactionHost, producer: tuple[int, int]
 ) -> None:
     assert host.verify(producer, 3, add=True) == 0
-    assert host.txn.state == State.ONGOING
+    assert host.txn.state == TransactionStatus.ONGOING
     assert host.txn.partitions == {("t", 3)}
     assert host.txn.client_version == 2
 

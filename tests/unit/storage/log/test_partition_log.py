@@ -14,7 +14,7 @@ from support.storage.log_store import (
 )
 
 from kbroker._ext.shared.partition_table import ONLINE
-from kbroker.storage.topic_settings import TopicSettings
+from kbroker.storage.topic_settings import LogConfig
 
 pytestmark = pytest.mark.unit
 
@@ -254,13 +254,13 @@ def test_roll_by_time_without_timestamps_counts_the_clock(store):
 
 
 def test_roll_by_time_is_drawn_earlier_by_the_jitter(store):
-    settings = TopicSettings(topic_config(segment_ms=1000, segment_jitter_ms=400))
+    settings = LogConfig(topic_config(segment_ms=1000, segment_jitter_ms=400))
     drawn = {settings.append_limits()["segment_ms"] for _ in range(100)}
     assert drawn <= set(range(601, 1001))
     assert len(drawn) > 1
 
     # A jitter above it is limited to all of it.
-    settings = TopicSettings(topic_config(segment_ms=10, segment_jitter_ms=1 << 40))
+    settings = LogConfig(topic_config(segment_ms=10, segment_jitter_ms=1 << 40))
     assert {settings.append_limits()["segment_ms"] for _ in range(500)} == set(range(1, 11))
 
 

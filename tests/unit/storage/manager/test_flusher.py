@@ -12,7 +12,7 @@ from support.running.descriptors import open_files
 from support.storage.log_store import NOW_MS, LogStore, append, batch, end_transaction, sent
 
 from kbroker.storage.background import BackgroundDisk
-from kbroker.storage.dirs.log_dir import LogDir
+from kbroker.storage.dirs.log_dir import LocalLogDir
 from kbroker.storage.dirs.log_dirs import FAILING
 from kbroker.storage.files import linux_version
 from kbroker.storage.log import unsynced
@@ -72,7 +72,7 @@ def store(tmp_path):
 def syncs(monkeypatch):
     """The syncs: "all" for a file system, "file" for each single one."""
     found: list[str] = []
-    monkeypatch.setattr(LogDir, "sync_everything", lambda self: not found.append("all"))
+    monkeypatch.setattr(LocalLogDir, "sync_everything", lambda self: not found.append("all"))
     monkeypatch.setattr(flusher_module, "syncfs_tells_failures", lambda: True)
     for name in ("sync_file", "sync_directory"):
         monkeypatch.setattr(unsynced, name, lambda path: found.append("file"))
@@ -208,7 +208,7 @@ def test_flush_with_the_file_system_settles_names_and_aborted_transactions(store
 
 def test_each_file_is_asked_where_the_kernel_does_not_tell_of_failures(store, syncs, monkeypatch):
     monkeypatch.setattr(flusher_module, "syncfs_tells_failures", lambda: False)
-    monkeypatch.setattr(LogDir, "sync_everything", lambda self: bool(syncs.append("all")))
+    monkeypatch.setattr(LocalLogDir, "sync_everything", lambda self: bool(syncs.append("all")))
     logs = opened(store, MANY)
 
     make_due(store)
@@ -221,10 +221,10 @@ def test_each_file_is_asked_where_the_kernel_does_not_tell_of_failures(store, sy
 def test_failed_sync_of_many_logs_takes_the_directory_offline_and_is_not_repeated(
     store, syncs, monkeypatch
 ):
-    def fail(self: LogDir) -> bool:
+    def fail(self: LocalLogDir) -> bool:
         raise OSError(errno.EIO, "broken")
 
-    monkeypatch.setattr(LogDir, "sync_everything", fail)
+    monkeypatch.setattr(LocalLogDir, "sync_everything", fail)
     logs = opened(store, COUNT)
     store.manager.on_sealed(logs[-1])  # another flush that waits
     make_due(store)
@@ -266,7 +266,7 @@ def test_file_that_cannot_be_opened_to_sync_it_takes_only_its_directory_offline(
 def test_directories_are_synced_each_for_itself(tmp_path, syncs, monkeypatch):
     """A failure in one of them does not affect the other."""
     synced = []
-    monkeypatch.setattr(LogDir, "sync_everything", lambda self: not synced.append(self.path))
+    monkeypatch.setattr(LocalLogDir, "sync_everything", lambda self: not synced.append(self.path))
     store = Late(tmp_path, dirs=2, slots=MANY + 2)
     logs = opened(store, MANY + 2)
     assert {log.log_dir for log in logs} == set(store.dirs)

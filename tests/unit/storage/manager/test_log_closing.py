@@ -9,7 +9,7 @@ from support.storage.log_store import LogStore, append, batch, checkpoint, store
 
 from kbroker.storage import files
 from kbroker.storage.background import BackgroundDisk
-from kbroker.storage.dirs.log_dir import LogDir
+from kbroker.storage.dirs.log_dir import LocalLogDir
 from kbroker.storage.log.log_sync import REPLAYED_BYTES_MAX
 
 pytestmark = pytest.mark.unit
@@ -105,7 +105,7 @@ def count_calls(monkeypatch, name):
 
 def test_stop_of_many_logs_syncs_the_file_system_and_no_single_file(many, monkeypatch):
     calls = count_calls(monkeypatch, "fdatasync")
-    monkeypatch.setattr(LogDir, "sync_everything", lambda self: True)
+    monkeypatch.setattr(LocalLogDir, "sync_everything", lambda self: True)
 
     assert many.manager.close(clean=True)
 
@@ -119,7 +119,7 @@ def test_stop_of_any_number_of_logs_syncs_the_file_system_once(tmp_path, monkeyp
     for number in range(600):
         append(store.open("t", number, slot=number), batch())
     syncs = []
-    monkeypatch.setattr(LogDir, "sync_everything", lambda self: not syncs.append(self.path))
+    monkeypatch.setattr(LocalLogDir, "sync_everything", lambda self: not syncs.append(self.path))
 
     assert store.manager.close(clean=True)
 
@@ -183,7 +183,7 @@ def test_clean_stop_does_not_wait_for_flushes_that_it_does_itself(tmp_path, monk
         append(store.open("t", number, slot=number), batch())
     for log in store.manager.logs():
         store.manager.on_sealed(log)
-    monkeypatch.setattr(LogDir, "sync_everything", lambda self: True)
+    monkeypatch.setattr(LocalLogDir, "sync_everything", lambda self: True)
     calls = count_calls(monkeypatch, "fdatasync")
 
     assert store.manager.close(clean=clean) == clean
@@ -195,7 +195,7 @@ def test_clean_stop_does_not_wait_for_flushes_that_it_does_itself(tmp_path, monk
 
 def test_stop_asks_each_file_where_the_kernel_does_not_tell_of_failures(many, monkeypatch):
     calls = count_calls(monkeypatch, "fdatasync")
-    monkeypatch.setattr(LogDir, "sync_everything", lambda self: False)
+    monkeypatch.setattr(LocalLogDir, "sync_everything", lambda self: False)
 
     assert many.manager.close(clean=True)
 
@@ -206,7 +206,7 @@ def test_stop_whose_sync_fails_is_not_clean(many, monkeypatch):
     def fail(self):
         raise OSError(errno.EIO, "broken")
 
-    monkeypatch.setattr(LogDir, "sync_everything", fail)
+    monkeypatch.setattr(LocalLogDir, "sync_everything", fail)
     calls = count_calls(monkeypatch, "fdatasync")
 
     assert not many.manager.close(clean=True)

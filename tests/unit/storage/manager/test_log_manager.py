@@ -11,7 +11,7 @@ from kbroker._ext.shared.partition_table import CLOSED, FREE
 from kbroker.storage import checkpoint as checkpoint_module
 from kbroker.storage import files
 from kbroker.storage.dirs import log_dir as log_dir_module
-from kbroker.storage.dirs.log_dir import LogDir
+from kbroker.storage.dirs.log_dir import LocalLogDir
 from kbroker.storage.dirs.ownership import DirOwner
 from kbroker.storage.formats import HIGH_WATERMARK_CHECKPOINT
 from kbroker.storage.manager import checkpoint_writer
@@ -92,7 +92,7 @@ def test_logs_are_looked_at_for_a_checkpoint_only_if_a_slot_was_published(store,
 
 def test_checkpoint_keeps_the_line_of_a_partition_that_another_worker_has_now(tmp_path):
     key, name = ("t", 0), "recovery-point-offset-checkpoint"
-    first, second = LogDir(0, str(tmp_path)), LogDir(0, str(tmp_path))
+    first, second = LocalLogDir(0, str(tmp_path)), LocalLogDir(0, str(tmp_path))
     first.create(key, DirOwner(bytes(16)))
     first.set_deleted_aside([key])
     second.create(key, DirOwner(TOPIC_ID))

@@ -20,7 +20,7 @@ from support.storage.log_store import (
 from kbroker.errors import ErrorCode
 from kbroker.storage import checkpoint as checkpoint_module
 from kbroker.storage.checkpoint import OffsetCheckpoint
-from kbroker.storage.dirs.log_dir import LogDir
+from kbroker.storage.dirs.log_dir import LocalLogDir
 from kbroker.storage.dirs.partition_metadata import write_partition_metadata
 from kbroker.storage.formats import (
     CLEANER_CHECKPOINT,
@@ -170,7 +170,7 @@ def test_segments_are_copied_together_and_synced_at_once(store, monkeypatch):
     for _ in range(12):
         append(log, batch())
     syncs = []
-    monkeypatch.setattr(LogDir, "sync_everything", lambda self: not syncs.append(self.path))
+    monkeypatch.setattr(LocalLogDir, "sync_everything", lambda self: not syncs.append(self.path))
     monkeypatch.setattr(segment_copy, "sync_file", lambda path: syncs.append(path))
 
     target = move(store, log)
@@ -186,7 +186,7 @@ def test_every_file_is_synced_where_the_kernel_does_not_tell_of_failures(store, 
     for _ in range(12):
         append(log, batch())
     syncs = []
-    monkeypatch.setattr(LogDir, "sync_everything", lambda self: False)
+    monkeypatch.setattr(LocalLogDir, "sync_everything", lambda self: False)
     monkeypatch.setattr(segment_copy, "sync_file", lambda path: syncs.append(Path(path).name))
 
     move(store, log)

@@ -13,9 +13,9 @@ from kbroker._ext.shared.partition_table import ONLINE, PartitionTable, region_s
 from kbroker.clock import ManualClock
 from kbroker.ipc.calls import (
     CLEANABLE_SEGMENTS,
+    CallOperation,
     CleanableLog,
     CleanableSegments,
-    Operation,
     SealedSegment,
 )
 from kbroker.ipc.rpc import Pending, run
@@ -79,7 +79,7 @@ class Bench:
         return self._table.read(slot)
 
     def call(
-        self, _to: object, operation: Operation[Any, Any], request: CleanableSegments
+        self, _to: object, operation: CallOperation[Any, Any], request: CleanableSegments
     ) -> Pending[list[CleanableLog]]:
         assert operation is CLEANABLE_SEGMENTS
         response: Pending[list[CleanableLog]] = Pending()

@@ -10,7 +10,7 @@ import pytest
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.calls import CLEANABLE_SEGMENTS, CleanableLog, SealedSegment
 from kbroker.ipc.rpc import run
-from kbroker.storage.cleaning.cleaner import CleaningStopped, Limits, UncleanableError
+from kbroker.storage.cleaning.cleaner import CleaningLimits, CleaningStopped, UncleanableError
 from kbroker.storage.segments.txn_index import CorruptTxnIndexError
 from kbroker.storage.topic_settings import NO_LIMIT
 from kbroker.types import SlotId
@@ -113,7 +113,7 @@ def test_threads_share_the_buffers():
     worker = SimpleNamespace(config=broker)
     limits = CleanerPass(worker, entry, SimpleNamespace(), SimpleNamespace(), 0)._limits()
 
-    assert limits == Limits(
+    assert limits == CleaningLimits(
         map_bytes=16 << 20,
         map_load_factor=0.7,
         read_bytes=128 << 10,  # the other half of a thread's share is for its writes

@@ -24,7 +24,7 @@ from kbroker.ipc.pending import Pending, run
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.metastore import paths
 from kbroker.metastore.simulated import Faults, SimulatedEnsemble
-from kbroker.metastore.store import Operation
+from kbroker.metastore.store import StoreOperation
 from kbroker.types import BrokerId
 from kbroker.workers.controller.candidacy import Candidacy, ElectedController
 
@@ -55,7 +55,7 @@ class Process:
         self.ensemble = SimulatedEnsemble(1, Faults(delay_max_ms=50))
         session_id = self.ensemble.begin_session()
         for path in paths.PERSISTENT_PATHS:
-            self.ensemble.apply([Operation("create", path)], session_id)
+            self.ensemble.apply([StoreOperation("create", path)], session_id)
         self.not_elected_count = 0
         self.entered = 0
         self.failures: list[BaseException] = []

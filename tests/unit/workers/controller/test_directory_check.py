@@ -12,7 +12,7 @@ from kbroker.ipc.pending import run
 from kbroker.metastore import paths
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.simulated import Faults, SimulatedEnsemble
-from kbroker.metastore.store import Operation
+from kbroker.metastore.store import StoreOperation
 from kbroker.storage.checkpoint import OffsetCheckpoint
 from kbroker.storage.dirs.incarnations import read_incarnation
 from kbroker.storage.formats import SUSPECT_PARTITIONS
@@ -126,7 +126,7 @@ def test_only_the_first_controller_process_of_a_run_looks(machine: Machine) -> N
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"starts": 1}', b'{"starts": {"a": "b"}}'])
 def test_node_that_cannot_be_read_is_written_again(machine: Machine, data: Any) -> None:
     machine.start()
-    operation = Operation("set", paths.log_dirs(1), data)
+    operation = StoreOperation("set", paths.log_dirs(1), data)
     machine.ensemble.apply([operation], machine.session_id)
 
     assert not machine.start()

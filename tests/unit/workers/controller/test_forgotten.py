@@ -24,14 +24,14 @@ from kbroker.cluster.topic_ids import local_topic_id
 from kbroker.errors import ErrorCode
 from kbroker.hosting.hosting import Hosting
 from kbroker.hosting.image import Changes
-from kbroker.hosting.replicas import HostedReplicas, Replica
+from kbroker.hosting.replicas import HostedReplica, HostedReplicas
 from kbroker.hosting.slots import SlotAssignments
 from kbroker.ipc.calls import StoppedReplica
 from kbroker.ipc.pending import Pending
 from kbroker.metastore import paths
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.simulated import Faults, SimulatedEnsemble
-from kbroker.metastore.store import Operation
+from kbroker.metastore.store import StoreOperation
 from kbroker.types import BrokerId
 from kbroker.workers.controller import forgotten
 from kbroker.workers.controller.forgotten import STEP, WAIT_MS, ForgottenReplicas
@@ -80,7 +80,7 @@ class Bench:
     # -- what happens --
 
     def apply(self, kind: Any, path: str, data: bytes = b"") -> None:
-        self.ensemble.apply([Operation(kind, path, data)], self.session_id)
+        self.ensemble.apply([StoreOperation(kind, path, data)], self.session_id)
 
     def topic(self, *replicas: list[int], **rest: dict[str, list[int]]) -> None:
         path = paths.topic("t")
@@ -267,7 +267,7 @@ def test_replicas_are_looked_at_again_only_after_a_change(
     looked: list[object] = []
     plain = HostedReplicas.replica
 
-    def counted(replicas: HostedReplicas, key: PartitionKey) -> Replica | None:
+    def counted(replicas: HostedReplicas, key: PartitionKey) -> HostedReplica | None:
         looked.append(key)
         return plain(replicas, key)
 

@@ -17,7 +17,7 @@ from kbroker.ipc.pending import Pending
 from kbroker.metastore import paths
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.simulated import Faults, SimulatedEnsemble
-from kbroker.metastore.store import Operation
+from kbroker.metastore.store import StoreOperation
 from kbroker.workers.controller.stored_isr import StoredIsr
 
 pytestmark = pytest.mark.unit
@@ -70,7 +70,7 @@ class Bench:
         self.reported += keys
 
     def apply(self, kind: str, path: str, data: bytes = b"") -> None:
-        self.ensemble.apply([Operation(kind, path, data)], self.session_id)
+        self.ensemble.apply([StoreOperation(kind, path, data)], self.session_id)
 
     def alter(self, *wanted: WantedIsr) -> list[IsrResult]:
         outcome = self.isr.alter_isr(wanted)

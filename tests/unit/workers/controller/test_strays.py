@@ -13,7 +13,7 @@ from kbroker.ipc.pending import run
 from kbroker.metastore import paths
 from kbroker.metastore.settled import SettledStore
 from kbroker.metastore.simulated import Faults, SimulatedEnsemble
-from kbroker.metastore.store import Operation
+from kbroker.metastore.store import StoreOperation
 from kbroker.storage.checkpoint import OffsetCheckpoint
 from kbroker.storage.dirs.creation_note import creation_of, write_creation
 from kbroker.storage.formats import SUSPECT_PARTITIONS
@@ -40,7 +40,7 @@ class Start:
         self.hosted: set[tuple[str, int]] = set()
 
     def apply(self, kind: Any, path: str, data: bytes = b"") -> None:
-        self.ensemble.apply([Operation(kind, path, data)], self.session_id)
+        self.ensemble.apply([StoreOperation(kind, path, data)], self.session_id)
 
     def topic(self, name: str, *replicas: list[int], **rest: dict[str, list[int]]) -> None:
         document = paths.encode_topic(None, dict(enumerate(replicas)), rest)

@@ -15,7 +15,7 @@ from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc import calls
 from kbroker.ipc.pending import Pending, run
 from kbroker.ipc.process_table import Address, ProcessKind
-from kbroker.workers.exporter.groups import GroupLags
+from kbroker.workers.exporter.groups import LagCollector
 from kbroker.workers.exporter.record_ages import LOOKUPS_MAX
 from kbroker.workers.io.group_figures import GroupFigures
 
@@ -75,7 +75,7 @@ class Lags:
             return 2.5
 
         ages: Any = SimpleNamespace(begin=lambda: None, age_s=age_s)
-        self.lags = GroupLags(rpc, [worker], [self.region], ages, details_max)
+        self.lags = LagCollector(rpc, [worker], [self.region], ages, details_max)
 
     def text(self, **high_watermarks: list[int]) -> str:
         seen: list[Any] = [

@@ -11,8 +11,8 @@ from kbroker.workers.exporter.partitions import (
     AT_MIN_ISR,
     NOTHING,
     UNDER_MIN_ISR,
+    LocalReplica,
     PartitionFigures,
-    Replica,
     Seen,
 )
 
@@ -28,7 +28,7 @@ def figures(least: int) -> PartitionFigures:
 
 def seen(replicas: list[int], isr: list[int]) -> Seen:
     image: Any = SimpleNamespace(replicas=replicas, isr=isr, slot=0, slot_incarnation=1, leader=0)
-    return Seen(Replica("t", 0, image), True, 0, 5, 5, 5, 100, 1, NOTHING)
+    return Seen(LocalReplica("t", 0, image), True, 0, 5, 5, 5, 100, 1, NOTHING)
 
 
 @pytest.mark.parametrize(

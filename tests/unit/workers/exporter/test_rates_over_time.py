@@ -13,8 +13,8 @@ from kbroker.workers.exporter.history import (
     FINE_POINTS,
     FINE_S,
     SERIES_MAX,
-    History,
     Key,
+    MetricHistory,
     busiest,
 )
 
@@ -24,14 +24,14 @@ START_MS = 1_700_000_000_000
 IN: Key = ("bytes_in", "")
 
 
-def steps(history: History, count: int, first: int = 0, **values: float) -> None:
+def steps(history: MetricHistory, count: int, first: int = 0, **values: float) -> None:
     for number in range(first, first + count):
         found = {(what, ""): value for what, value in values.items()} or {IN: float(number)}
         history.add(found, START_MS + number * FINE_S * 1000)
 
 
 def test_hour_has_the_newest_points_in_order() -> None:
-    history = History()
+    history = MetricHistory()
     steps(history, FINE_POINTS + 5)
 
     found = history.of(HOUR, ["bytes_in"])
@@ -43,7 +43,7 @@ def test_hour_has_the_newest_points_in_order() -> None:
 
 
 def test_day_has_the_means_of_five_minutes() -> None:
-    history = History()
+    history = MetricHistory()
     steps(history, COARSE_S // FINE_S * 3 + 1)
 
     row = history.of(DAY, ["bytes_in"]).series[IN]
@@ -53,7 +53,7 @@ def test_day_has_the_means_of_five_minutes() -> None:
 
 
 def test_series_without_a_figure_has_a_gap_and_is_forgotten_with_its_last_point() -> None:
-    history = History()
+    history = MetricHistory()
     steps(history, 3)
     steps(history, 2, 3, connections=7.0)
 
@@ -64,7 +64,7 @@ def test_series_without_a_figure_has_a_gap_and_is_forgotten_with_its_last_point(
 
 
 def test_series_are_bounded_and_those_left_out_are_counted() -> None:
-    history = History()
+    history = MetricHistory()
     history.add({("lag", f"g{number}"): 1.0 for number in range(SERIES_MAX + 20)}, START_MS, 3)
 
     found = history.of(HOUR, ["lag"])
@@ -73,7 +73,7 @@ def test_series_are_bounded_and_those_left_out_are_counted() -> None:
 
 
 def test_full_history_takes_less_than_two_mebibytes() -> None:
-    history = History()
+    history = MetricHistory()
     values = {("lag", f"g{number}"): 1.0 for number in range(SERIES_MAX)}
     for number in range(FINE_POINTS):
         history.add(values, START_MS + number * FINE_S * 1000)
@@ -88,7 +88,7 @@ def test_full_history_takes_less_than_two_mebibytes() -> None:
 
 
 def test_points_are_due_every_ten_seconds_and_after_the_clock_was_set_back() -> None:
-    history = History()
+    history = MetricHistory()
     assert history.is_due(START_MS)
     history.add({IN: 1.0}, START_MS)
 
@@ -98,7 +98,7 @@ def test_points_are_due_every_ten_seconds_and_after_the_clock_was_set_back() -> 
 
 
 def test_slope_of_a_level_that_falls_is_its_rate() -> None:
-    history = History()
+    history = MetricHistory()
     free: Key = ("free_bytes", "/data")
     for number in range(60):
         history.add({free: 1_000_000.0 - 500 * number}, START_MS + number * FINE_S * 1000)
@@ -110,7 +110,7 @@ def test_slope_of_a_level_that_falls_is_its_rate() -> None:
 
 
 def test_slope_of_a_few_points_is_no_forecast() -> None:
-    history = History()
+    history = MetricHistory()
     steps(history, 3)
 
     assert history.slope_per_s(IN) is None

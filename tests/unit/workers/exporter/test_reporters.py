@@ -11,7 +11,7 @@ import pytest
 
 from kbroker.config.loader import load_properties
 from kbroker.errors import ConfigError
-from kbroker.exposition.mbeans import GAUGE, METER, NO_TAGS, TIMES, Bean, Tags, Times
+from kbroker.exposition.mbeans import GAUGE, METER, NO_TAGS, TIMES, Bean, Distribution, Tags
 from kbroker.testing import wait_until
 from kbroker.workers import plugged
 from kbroker.workers.exporter.reporters import Reporters
@@ -39,7 +39,7 @@ def test_reporter_is_told_of_metrics_as_they_come_and_go(tmp_path: Path) -> None
 
     made.look([(COUNT, [(NO_TAGS, 5)]), (SIZE, [(size, 100)])])
     wait_until(lambda: len(rows(path)) == 3)
-    made.look([(COUNT, [(NO_TAGS, 6)]), (TOOK, [(NO_TAGS, Times(3, 1.5, [1.0] * 6))])])
+    made.look([(COUNT, [(NO_TAGS, 6)]), (TOOK, [(NO_TAGS, Distribution(3, 1.5, [1.0] * 6))])])
     wait_until(lambda: [row["what"] for row in rows(path)].count("removal") == 1)
     made.close()
 

@@ -25,9 +25,9 @@ from kbroker.protocol.messages.heartbeat import HeartbeatRequest
 from kbroker.protocol.messages.list_groups import ListGroupsRequest
 from kbroker.protocol.messages.list_transactions import ListTransactionsRequest
 from kbroker.protocol.messages.offset_commit import OffsetCommitResponse
-from kbroker.security.principal import Principal
+from kbroker.security.principal import KafkaPrincipal
 from kbroker.workers.io.coordinators import completed
-from kbroker.workers.io.remote_verifications import Producer, RemoteVerifications
+from kbroker.workers.io.remote_verifications import RemoteVerifications, TransactionProducer
 
 pytestmark = pytest.mark.unit
 
@@ -51,11 +51,11 @@ def test_machine_is_told_who_asks(bench: Bench, monkeypatch: pytest.MonkeyPatch)
     calls: list[Call] = []
     handle = bench.shard.handle
     monkeypatch.setattr(bench.shard, "handle", lambda call: calls.append(call) or handle(call))
-    bench.principal = Principal("User", "alice")
+    bench.principal = KafkaPrincipal("User", "alice")
 
     bench.ask(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 3)
 
-    assert [call.principal for call in calls] == [Principal("User", "alice")]
+    assert [call.principal for call in calls] == [KafkaPrincipal("User", "alice")]
 
 
 def test_responses_of_one_turn_share_a_message(bench: Bench) -> None:
@@ -326,14 +326,14 @@ class TestVerify:
         asked: list[Any] = []
 
         def verify(
-            self: RemoteVerifications, to: int, producer: Producer, partition: Any
+            self: RemoteVerifications, to: int, producer: TransactionProducer, partition: Any
         ) -> Pending[int]:
             asked.append((to, producer, partition))
             return completed(int(ErrorCode.PRODUCER_FENCED))
 
         monkeypatch.setattr(RemoteVerifications, "verify", verify)
         bench.coordinators.verify(2, 7, 3, "tx", version, 47)
-        assert asked == [(2, Producer("tx", 7, 3, adds), ("t", 0))]
+        assert asked == [(2, TransactionProducer("tx", 7, 3, adds), ("t", 0))]
         assert bench.loop.verdicts == [(47, int(ErrorCode.PRODUCER_FENCED))]
 
     def test_coordinator_that_is_nowhere_is_waited_for(self, bench: Bench) -> None:

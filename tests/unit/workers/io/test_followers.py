@@ -16,7 +16,7 @@ from kbroker._ext.shared.partition_table import FOLLOWER
 from kbroker.config.loader import BrokerConfig
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.fetch import FetchResponse
-from kbroker.replication.following import State
+from kbroker.replication.following import FollowingState
 from kbroker.workers.io import leader_link
 from kbroker.workers.io.leader_link import EXPECTING_WAIT_MS, Versions
 
@@ -50,7 +50,7 @@ def in_step(host: FollowerHost, leader: ScriptedLeader, slot: int = 0) -> Callab
     return lambda: host.log(slot).log_end_offset == log.end == host.log(slot).high_watermark
 
 
-def state(host: FollowerHost, slot: int = 0) -> State:
+def state(host: FollowerHost, slot: int = 0) -> FollowingState:
     return host.followers.machine(slot).state
 
 
@@ -312,7 +312,7 @@ def test_change_of_the_in_sync_replicas_asks_nothing(host: Make, leader: Scripte
     follower.run_until(in_step(follower, leader))
     machine = follower.followers.machine(0)
     follower.publish(isr=[LEADER], partition_epoch=1)
-    assert follower.followers.machine(0) is machine and machine.state is State.FETCHING
+    assert follower.followers.machine(0) is machine and machine.state is FollowingState.FETCHING
 
 
 def test_partition_without_a_leader_is_left_alone(host: Make, leader: ScriptedLeader) -> None:
@@ -344,7 +344,7 @@ def test_fenced_follower_waits_for_the_controller(host: Make, leader: ScriptedLe
     follower.run_until(in_step(follower, leader))
     leader.log().epoch = 4
     leader.publish()
-    follower.run_until(lambda: state(follower) is State.WAITING)
+    follower.run_until(lambda: state(follower) is FollowingState.WAITING)
     follower.publish(leader_epoch=4)
     leader.log().append(1)
     follower.run_until(in_step(follower, leader))
@@ -357,12 +357,12 @@ def test_error_of_one_partition_does_not_hold_up_another(
     leader.log("t", 0).append(1)
     follower.publish()
     follower.run_until(in_step(follower, leader, 0))
-    follower.run_until(lambda: state(follower, 1) is State.BACKOFF)
+    follower.run_until(lambda: state(follower, 1) is FollowingState.BACKOFF)
     leader.log("t", 0).append(1)
     leader.publish()
     follower.run_until(in_step(follower, leader, 0))
     follower.run_until(lambda: 1 not in [p for f in leader.sessions.values() for _, p in f])
-    assert state(follower, 1) is State.BACKOFF
+    assert state(follower, 1) is FollowingState.BACKOFF
 
 
 def test_log_out_of_range_starts_where_the_leader_does(host: Make, leader: ScriptedLeader) -> None:
@@ -405,7 +405,7 @@ def test_full_disk_pauses_the_partition_until_there_is_room(
     kept = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, kept[1]))
     try:
-        follower.run_until(lambda: state(follower) is State.BACKOFF)
+        follower.run_until(lambda: state(follower) is FollowingState.BACKOFF)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, kept)
     assert not follower.failed
@@ -470,7 +470,7 @@ def test_corrupt_batch_is_not_copied_and_is_named(
     leader.log().append(2)
     leader.spoil = spoil
     follower.publish()
-    follower.run_until(lambda: state(follower) is State.FAILED)
+    follower.run_until(lambda: state(follower) is FollowingState.FAILED)
     assert follower.followers.failed_count == 1
     assert follower.log().log_end_offset == 1
     assert f"the batch at offset 1 from leader {LEADER} does not match its checksum" in caplog.text
@@ -559,7 +559,7 @@ def test_gap_below_the_offset_asked_for_is_not_appended(host: Make, leader: Scri
     follower.run_until(in_step(follower, leader))
     leader.log().append(1)
     leader.publish()
-    follower.run_until(lambda: state(follower) is State.FAILED)
+    follower.run_until(lambda: state(follower) is FollowingState.FAILED)
     assert follower.log().log_end_offset == 2
 
 
@@ -578,7 +578,7 @@ def test_batch_whose_length_exceeds_its_response_fails_the_partition(
     follower = host()
     leader.log().append(1)
     follower.publish()
-    follower.run_until(lambda: state(follower) is State.FAILED)
+    follower.run_until(lambda: state(follower) is FollowingState.FAILED)
     assert len(leader.fetches) < 10
 
 

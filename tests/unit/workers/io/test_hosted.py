@@ -28,7 +28,7 @@ from kbroker.storage.checkpoint import OffsetCheckpoint
 from kbroker.storage.dirs import boots
 from kbroker.storage.formats import RECOVERY_POINT_CHECKPOINT
 from kbroker.types import Offset
-from kbroker.workers.io.hosted import HostedPartitions, Opening
+from kbroker.workers.io.hosted import HostedPartitions, OpeningLogs
 
 pytestmark = pytest.mark.unit
 
@@ -80,14 +80,14 @@ class Worker:
     def on_storage_failure(self, slot: int) -> None:
         self.failed.append(slot)
 
-    def publish(self, **topics: Any) -> Opening:
+    def publish(self, **topics: Any) -> OpeningLogs:
         """Publish an image with ``document``, or with other topics."""
         delta = {"version": self.image.version + 1, "topics": topics or {"t": self.document}}
         changes = self.image.apply(delta)
         self.hosted.take(changes, is_snapshot=False)
         return self.hosted.open(changes, lambda: self.opened.append(changes))
 
-    def change(self, partition: int, **fields: Any) -> Opening:
+    def change(self, partition: int, **fields: Any) -> OpeningLogs:
         """Publish a change of a partition, with nothing else of its topic."""
         row = self.document["partitions"][partition]
         row.update(fields)
@@ -440,7 +440,7 @@ def test_logs_that_wait_are_opened_once_in_the_roles_of_a_later_change(
 def test_response_in_a_cluster_does_not_wait_for_logs(worker: Worker) -> None:
     """Changes of other partitions would wait for it, and so would the controller."""
     worker.config = BrokerConfig({"zookeeper.connect": "host:2181"})
-    opening = Opening([("t", 1)], None)
+    opening = OpeningLogs([("t", 1)], None)
     opening.errors["t-0"] = 56
 
     assert run(worker.hosted.errors_so_far(opening)).value == {"t-0": 56}

@@ -10,7 +10,7 @@ import pytest
 from support.replication.leader_host import ME, LeaderHost
 
 from kbroker.errors import ErrorCode
-from kbroker.ipc.calls import AwaitedDeletion, Deletion, Questions
+from kbroker.ipc.calls import AwaitedDeletion, Questions, RecordDeletion
 from kbroker.ipc.rpc import Pending, run
 from kbroker.types import Offset, SlotId
 from kbroker.workers.base import now_ms
@@ -45,7 +45,9 @@ def follow(leader: LeaderHost, *brokers: int, start: int = 0, **more: Any) -> No
 
 def delete(leader: LeaderHost, offset: int) -> int:
     """The low watermark at once."""
-    return leader.partition_calls.delete_records(Deletion(SlotId(0), Offset(offset))).low_watermark
+    return leader.partition_calls.delete_records(
+        RecordDeletion(SlotId(0), Offset(offset))
+    ).low_watermark
 
 
 def wait(leader: LeaderHost, *offsets: int) -> Pending[Any]:

@@ -17,7 +17,7 @@ from support.storage.log_store import NOW_MS, LogStore, append, batch, sent
 from kbroker.cluster.image import ClusterImage
 from kbroker.errors import ErrorCode
 from kbroker.ipc import calls
-from kbroker.ipc.calls import Operation, Results
+from kbroker.ipc.calls import CallOperation, Results
 from kbroker.ipc.process_table import Address, ProcessKind
 from kbroker.ipc.rpc import Pending, Rpc, run
 from kbroker.storage.log import log_lookup
@@ -59,7 +59,7 @@ class Process:
     def on_storage_failure(self, slot: int) -> None:
         self.logs.fail_directory_of(slot)
 
-    def call(self, operation: Operation[Any, Any], *asked: Any) -> Pending[Results[Any]]:
+    def call(self, operation: CallOperation[Any, Any], *asked: Any) -> Pending[Results[Any]]:
         """The result that a caller gets."""
         asking = request(operation, asked=[list(question) for question in asked])
         return run(self.rpc._served[operation.name][1](CALLER, asking))

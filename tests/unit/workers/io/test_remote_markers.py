@@ -10,9 +10,9 @@ import pytest
 from support.brokers.fake_broker import FakeBroker
 from support.network.peer_loop import PeerLoop
 
-from kbroker.cluster.image import BrokerImage, ClusterImage, Endpoint
+from kbroker.cluster.image import AdvertisedEndpoint, BrokerImage, ClusterImage
 from kbroker.config.loader import BrokerConfig
-from kbroker.coordinator.transaction.markers import AWAY, Marker
+from kbroker.coordinator.transaction.markers import AWAY, TransactionMarker
 from kbroker.errors import ErrorCode
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol.api import ApiKey
@@ -24,8 +24,8 @@ from kbroker.workers.io.remote_markers import RemoteMarkers
 pytestmark = pytest.mark.unit
 
 ME, OTHER = 1, 2
-COMMIT = Marker(7, 3, True, 9, 0)
-ABORT = Marker(8, 0, False, 9, 0)
+COMMIT = TransactionMarker(7, 3, True, 9, 0)
+ABORT = TransactionMarker(8, 0, False, 9, 0)
 
 
 class OtherBroker(FakeBroker):
@@ -78,7 +78,7 @@ class IoWorker(PeerLoop):
         self.ticks.append(self.links.tick)
 
     def know(self, port: int, protocol: str = "PLAINTEXT") -> None:
-        endpoint = Endpoint(protocol, "127.0.0.1", port, protocol)
+        endpoint = AdvertisedEndpoint(protocol, "127.0.0.1", port, protocol)
         self.image.brokers[BrokerId(OTHER)] = BrokerImage(BrokerId(OTHER), (endpoint,), None)
 
     def codes(self, pending: Pending[list[int]]) -> list[int]:

@@ -10,7 +10,7 @@ import pytest
 from support.brokers.fake_broker import FakeBroker
 from support.network.peer_loop import PeerLoop
 
-from kbroker.cluster.image import BrokerImage, ClusterImage, Endpoint
+from kbroker.cluster.image import AdvertisedEndpoint, BrokerImage, ClusterImage
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ErrorCode
 from kbroker.ipc.rpc import Pending
@@ -25,15 +25,15 @@ from kbroker.workers.io.broker_links import BrokerLinks
 from kbroker.workers.io.remote_verifications import (
     RETRY_MAX_MS,
     UNANSWERED,
-    Producer,
     RemoteVerifications,
+    TransactionProducer,
 )
 
 pytestmark = pytest.mark.unit
 
 ME, OTHER = 1, 2
 TXN = ApiKey.ADD_PARTITIONS_TO_TXN
-ADDS = Producer("a", 7, 3, True)
+ADDS = TransactionProducer("a", 7, 3, True)
 KAFKA_27 = {int(TXN): (0, 2)}
 UNAVAILABLE = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
@@ -93,7 +93,7 @@ class OtherBroker(FakeBroker):
         return [
             [
                 (
-                    Producer(one.transactional_id, one.producer_id, one.producer_epoch,
+                    TransactionProducer(one.transactional_id, one.producer_id, one.producer_epoch,
                              not one.verify_only),
                     {topic.name: topic.partitions for topic in one.topics},
                 )
@@ -114,10 +114,12 @@ class IoWorker(PeerLoop):
         self.ticks.append(self.links.tick)
 
     def know(self, port: int) -> None:
-        endpoint = Endpoint("PLAINTEXT", "127.0.0.1", port, "PLAINTEXT")
+        endpoint = AdvertisedEndpoint("PLAINTEXT", "127.0.0.1", port, "PLAINTEXT")
         self.image.brokers[BrokerId(OTHER)] = BrokerImage(BrokerId(OTHER), (endpoint,), None)
 
-    def start(self, producer: Producer = ADDS, number: int = 0, topic: str = "t") -> Pending[int]:
+    def start(
+        self, producer: TransactionProducer = ADDS, number: int = 0, topic: str = "t"
+    ) -> Pending[int]:
         return self.verifications.verify(OTHER, producer, (topic, number))
 
     def code(self, pending: Pending[int]) -> int:
@@ -125,7 +127,7 @@ class IoWorker(PeerLoop):
         assert pending.error is None
         return pending.value
 
-    def verify(self, producer: Producer = ADDS, number: int = 0) -> int:
+    def verify(self, producer: TransactionProducer = ADDS, number: int = 0) -> int:
         return self.code(self.start(producer, number))
 
 
@@ -154,7 +156,7 @@ def test_coordinator_is_asked(worker: IoWorker, other: OtherBroker, adds: bool) 
 
 def test_what_waits_for_a_response_goes_together(worker: IoWorker, other: OtherBroker) -> None:
     first = worker.start()
-    b = Producer("b", 8, 0, False)
+    b = TransactionProducer("b", 8, 0, False)
     others = [worker.start(ADDS, 1), worker.start(b, 0), worker.start(ADDS, 5, "u")]
     assert [worker.code(pending) for pending in (first, *others)] == [0] * 4
     together = [(ADDS, {"t": [1], "u": [5]}), (b, {"t": [0]})]

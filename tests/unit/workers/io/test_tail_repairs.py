@@ -19,7 +19,7 @@ from kbroker.ipc.rpc import Rpc
 from kbroker.peers.link import LinkFailed
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
 from kbroker.replication.fetched_run import append_fetched
-from kbroker.replication.tail_repair import Answer, Question
+from kbroker.replication.tail_repair import Answer, TailQuestion
 from kbroker.storage.checkpoint import OffsetCheckpoint
 from kbroker.storage.formats import SUSPECT_PARTITIONS
 from kbroker.storage.log.partition_log import PartitionLog
@@ -27,7 +27,7 @@ from kbroker.types import Offset
 from kbroker.workers.base import now_ms
 from kbroker.workers.io.tail_repairs import (
     ANY_REPLICA,
-    Asked,
+    AwaitedAnswer,
     TailRepairs,
     answers_in,
     distribute,
@@ -324,8 +324,8 @@ def test_only_replica_leads_at_once(elected: Make) -> None:
 # -- requests --
 
 
-def asked(partition: int, offset: int = 5, topic: str = "t") -> Asked:
-    return Asked((topic, partition), EPOCH, Question(Offset(offset), 1), Pending())
+def asked(partition: int, offset: int = 5, topic: str = "t") -> AwaitedAnswer:
+    return AwaitedAnswer((topic, partition), EPOCH, TailQuestion(Offset(offset), 1), Pending())
 
 
 def test_one_request_names_all_partitions_that_wait() -> None:

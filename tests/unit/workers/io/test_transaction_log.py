@@ -15,8 +15,8 @@ from support.storage.log_store import LogStore, append, batch, sent
 from kbroker._ext.io.io_loop import IoLoop
 from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ErrorCode
-from kbroker.ipc.calls import Marker
-from kbroker.metrics.catalog import Metric
+from kbroker.ipc.calls import SlotMarker
+from kbroker.metrics.catalog import MetricRow
 from kbroker.workers.io.transaction_log import TransactionLog
 
 pytestmark = pytest.mark.unit
@@ -51,7 +51,7 @@ class Process:
 
     def count_own(self, slot: int, records: int, size: int) -> None: ...
 
-    def count(self, metric: Metric, amount: int) -> None:
+    def count(self, metric: MetricRow, amount: int) -> None:
         self.counted[metric.name] += amount
 
     def on_storage_failure(self, slot: int) -> None:
@@ -73,7 +73,9 @@ def test_markers_complete_when_they_are_published(process):
     append(process.led_log(0), batch(2))
     append(process.led_log(0), sent(7, 0))
 
-    call = transactions.write_markers([Marker(0, 7, 0, True, 3, 1), Marker(1, 7, 0, True, 3, 1)])
+    call = transactions.write_markers(
+        [SlotMarker(0, 7, 0, True, 3, 1), SlotMarker(1, 7, 0, True, 3, 1)]
+    )
 
     assert not call.done
     assert process.store.slot(0)["last_stable"][0] == 2
@@ -87,7 +89,7 @@ def test_markers_wait_for_the_replicas_of_every_log(process):
     """A completed transaction must stay complete when another replica leads."""
     process.led_log(1).set_high_watermark(0)
     call = process.transaction_log().write_markers(
-        [Marker(0, 7, 0, True, 3, 1), Marker(1, 7, 0, True, 3, 1)]
+        [SlotMarker(0, 7, 0, True, 3, 1), SlotMarker(1, 7, 0, True, 3, 1)]
     )
     process.loop.end_turn()
     assert not call.done
@@ -104,7 +106,7 @@ def test_marker_is_not_written_while_too_few_replicas_are_in_sync(process):
     process.led_log(1).appender.committed.is_under_min_isr = True
 
     call = process.transaction_log().write_markers(
-        [Marker(0, 7, 0, True, 3, 1), Marker(1, 7, 0, True, 3, 1)]
+        [SlotMarker(0, 7, 0, True, 3, 1), SlotMarker(1, 7, 0, True, 3, 1)]
     )
     process.loop.end_turn()
 
@@ -116,7 +118,7 @@ def test_marker_is_not_written_while_too_few_replicas_are_in_sync(process):
 def test_marker_that_too_few_replicas_have_is_not_acknowledged(process):
     process.led_log(1).set_high_watermark(0)
     call = process.transaction_log().write_markers(
-        [Marker(0, 7, 0, True, 3, 1), Marker(1, 7, 0, True, 3, 1)]
+        [SlotMarker(0, 7, 0, True, 3, 1), SlotMarker(1, 7, 0, True, 3, 1)]
     )
     process.loop.end_turn()
     process.led_log(1).appender.committed.is_maximal_under_min_isr = True
@@ -131,7 +133,7 @@ def test_marker_that_too_few_replicas_have_is_not_acknowledged(process):
 def test_marker_of_a_log_whose_lead_is_lost_is_to_be_written_elsewhere(process):
     process.led_log(0).set_high_watermark(0)
     call = process.transaction_log().write_markers(
-        [Marker(0, 7, 0, True, 3, 1), Marker(1, 7, 0, True, 3, 1)]
+        [SlotMarker(0, 7, 0, True, 3, 1), SlotMarker(1, 7, 0, True, 3, 1)]
     )
     process.loop.end_turn()
 
@@ -145,7 +147,11 @@ def test_markers_fail_one_by_one(process):
     append(process.led_log(0), sent(7, 0, epoch=5))
 
     call = transactions.write_markers(
-        [Marker(0, 7, 4, True, 0, 1), Marker(9, 7, 5, True, 0, 1), Marker(1, 7, 5, False, 0, 1)]
+        [
+            SlotMarker(0, 7, 4, True, 0, 1),
+            SlotMarker(9, 7, 5, True, 0, 1),
+            SlotMarker(1, 7, 5, False, 0, 1),
+        ]
     )
     process.loop.end_turn()
 
@@ -161,11 +167,11 @@ def test_marker_whose_disk_fails_before_it_is_published_is_not_acknowledged(proc
     transactions = process.transaction_log()
     log = process.led_log(0)
     append(log, sent(7, 0))
-    call = transactions.write_markers([Marker(0, 7, 0, True, 0, 1)])
+    call = transactions.write_markers([SlotMarker(0, 7, 0, True, 0, 1)])
 
     process.logs.fail_log_dir(log.log_dir, OSError(5, "broken"))
     process.loop.end_turn()
-    again = transactions.write_markers([Marker(0, 7, 0, True, 0, 1)])
+    again = transactions.write_markers([SlotMarker(0, 7, 0, True, 0, 1)])
 
     assert call.value == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert again.value == [ErrorCode.KAFKA_STORAGE_ERROR]
@@ -179,7 +185,7 @@ def test_abort_whose_index_cannot_be_written_takes_the_directory_offline(process
     append(process.led_log(0), sent(7, 0))
     stable = process.store.slot(0)["last_stable"]
     monkeypatch.setattr(os, "pwrite", broken)
-    call = transactions.write_markers([Marker(0, 7, 0, False, 0, 1)])
+    call = transactions.write_markers([SlotMarker(0, 7, 0, False, 0, 1)])
 
     assert call.value == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert process.failed == [0, 1]
@@ -188,7 +194,7 @@ def test_abort_whose_index_cannot_be_written_takes_the_directory_offline(process
 
 def test_marker_for_a_log_that_is_not_led_is_not_written(process):
     process.not_led.add(1)
-    call = process.transaction_log().write_markers([Marker(1, 7, 0, True, 0, 0)])
+    call = process.transaction_log().write_markers([SlotMarker(1, 7, 0, True, 0, 0)])
     process.loop.end_turn()
 
     assert process.logs.log(1).log_end_offset == 0
@@ -239,7 +245,7 @@ def test_transaction_that_nobody_ends_is_counted_as_hanging(process, caplog):
     transactions.tick()
     assert hanging(process) == 1
     assert len(caplog.records) == 1
-    transactions.write_markers([Marker(0, 7, 0, False, 0, 1)])
+    transactions.write_markers([SlotMarker(0, 7, 0, False, 0, 1)])
     process.clock.advance(60_000)
     transactions.tick()
     assert hanging(process) == 0

@@ -14,14 +14,14 @@ from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc.lane_calls import PART_BYTES, Assembler, Response, pack, response_parts, unpack
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol.api import ApiKey
-from kbroker.security.principal import Principal
+from kbroker.security.principal import KafkaPrincipal
 from kbroker.workers.network import coordinator_link
 from kbroker.workers.network.coordinator_link import CoordinatorLink
 
 pytestmark = pytest.mark.unit
 
 ENVELOPE_BYTES = 16
-ALICE = Principal("User", "alice")
+ALICE = KafkaPrincipal("User", "alice")
 
 
 class Bench:

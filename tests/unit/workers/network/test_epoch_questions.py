@@ -23,7 +23,7 @@ class Process:
 
     def __init__(self, questions: list[tuple[int, int, int, int]], ends: dict[int, Any]) -> None:
         self.ends = ends
-        self.asked: list[tuple[Address, list[calls.EpochQuestion]]] = []
+        self.asked: list[tuple[Address, list[calls.EpochEndQuestion]]] = []
         self.put: list[Any] = []
         loop: Any = SimpleNamespace(
             fetch=SimpleNamespace(take_epoch_questions=lambda: questions),
@@ -48,11 +48,13 @@ def test_owners_are_asked_whether_they_lead_or_follow() -> None:
     """The engine serves consumers at followers, too."""
     first, second = (4, 1, 7, 2), (5, 1, 7, 3)
 
-    process = Process([first, second], {4: calls.EpochEnd(2, 10), 5: calls.EpochEnd(1, 8)})
+    process = Process(
+        [first, second], {4: calls.EpochEndReply(2, 10), 5: calls.EpochEndReply(1, 8)}
+    )
 
     assert process.asked == [
-        (OWNERS[0], [calls.EpochQuestion(4, 2, held=True)]),
-        (OWNERS[1], [calls.EpochQuestion(5, 3, held=True)]),
+        (OWNERS[0], [calls.EpochEndQuestion(4, 2, held=True)]),
+        (OWNERS[1], [calls.EpochEndQuestion(5, 3, held=True)]),
     ]
     assert process.put == [(first, (2, 10)), (second, (1, 8))]
 

@@ -15,12 +15,12 @@ import pytest
 
 from kbroker.errors import InvariantError
 from kbroker.security.certificates import Authority, create_authority
-from kbroker.security.principal import ANONYMOUS, Principal
+from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 from kbroker.security.tls.principal_mapping import PrincipalMapping
 from kbroker.workers.base import now_ms
 from kbroker.workers.network import handshakes
 from kbroker.workers.network.arrival import Arrival
-from kbroker.workers.network.handshakes import Handshakes, Result
+from kbroker.workers.network.handshakes import HandshakeEnd, Handshakes
 
 pytestmark = pytest.mark.unit
 
@@ -75,7 +75,7 @@ def arrive(served: Handshakes, site: Site) -> socket.socket:
     return theirs
 
 
-def result(served: Handshakes) -> Result:
+def result(served: Handshakes) -> HandshakeEnd:
     while True:
         await_readable(served.fd)
         if found := served.results():
@@ -103,10 +103,10 @@ def test_client_without_certificate_is_nobody(tmp_path: Path, served: Handshakes
 
 @pytest.mark.parametrize(
     ("name", "uses_sasl", "principal"),
-    [("alice", False, Principal("User", "alice")), ("alice", True, ANONYMOUS)],
+    [("alice", False, KafkaPrincipal("User", "alice")), ("alice", True, ANONYMOUS)],
 )
 def test_principal_is_that_of_the_certificate_unless_there_is_a_login(
-    tmp_path: Path, served: Handshakes, name: str, uses_sasl: bool, principal: Principal
+    tmp_path: Path, served: Handshakes, name: str, uses_sasl: bool, principal: KafkaPrincipal
 ) -> None:
     site = Site(tmp_path, ssl.CERT_REQUIRED)
     site.tls.uses_sasl = uses_sasl
@@ -171,7 +171,7 @@ def test_client_that_goes_away_is_no_line_in_the_log(tmp_path: Path, served: Han
         theirs = arrive(served, site)
         theirs.send(sent)
         theirs.close()
-        assert result(served) == Result(ARRIVAL, None, None, "")
+        assert result(served) == HandshakeEnd(ARRIVAL, None, None, "")
 
 
 def test_every_result_is_told_of(tmp_path: Path, served: Handshakes) -> None:
