@@ -20,7 +20,7 @@ from kbroker.adopt.directories import read_directories
 from kbroker.adopt.errors import Refusal
 from kbroker.adopt.metadata_log import DIRECTORY as METADATA_DIRECTORY
 from kbroker.adopt.metadata_log import end_offset
-from kbroker.adopt.plan import Plan, plan_for
+from kbroker.adopt.plan import AdoptionPlan, plan_for
 from kbroker.adopt.register import adopted_metadata_offset, store_to_read
 from kbroker.controller.state.topics import PlannedTopic
 from kbroker.controller.store.completion import Adopted
@@ -86,7 +86,7 @@ def refuse_what_kafka_changed(log_dirs: Sequence[str]) -> None:
 
 def look_at_topics(
     log_dirs: Sequence[str], was_clean: Mapping[str, bool] | None = None
-) -> Plan | None:
+) -> AdoptionPlan | None:
     """The content of the directories that hold logs; None if none does. Changes nothing.
 
     was_clean: which of them a broker left in order, for a start that has taken their marks away.
@@ -101,7 +101,7 @@ def look_at_topics(
         raise Refusal(f"{refusal}. Check again with {_command(log_dirs)} --dry-run") from refusal
 
 
-def topics_to_serve(plan: Plan) -> list[Adopted]:
+def topics_to_serve(plan: AdoptionPlan) -> list[Adopted]:
     """The topics of a plan, for a new store to begin with."""
     adopted = []
     replicas = [plan.identity.broker_id]

@@ -59,7 +59,7 @@ class TopicPlan:
         return sum(found.size for found in self.logs.values())
 
 
-class Plan:
+class AdoptionPlan:
     """Everything that will be registered. ``notes``: for the user, before confirming."""
 
     def __init__(self, identity: DirectoryIdentity, directories: list[LogDirectory]) -> None:
@@ -94,7 +94,7 @@ def plan_for(
     without_remote_records: bool = False,
     missing_begin_empty: bool = False,
     progress: Progress = lambda _text: None,
-) -> Plan:
+) -> AdoptionPlan:
     """Read everything, change nothing. Raises Refusal, OSError.
 
     metadata_log_dir: where ``__cluster_metadata-0`` is, if in none of the directories.
@@ -103,7 +103,7 @@ def plan_for(
     without_remote_records, missing_begin_empty: records in remote storage are left behind,
     partitions that are not here are created empty, instead of a Refusal.
     """
-    plan = Plan(directories[0].identity, directories)
+    plan = AdoptionPlan(directories[0].identity, directories)
     metadata = find_metadata(directories, metadata_log_dir, is_lost=without_metadata)
     if metadata is None and zookeeper is not None:
         from kbroker.adopt.zookeeper import read_metadata as read_zookeeper
@@ -134,13 +134,13 @@ def plan_without_metadata(
     *,
     known: Mapping[str, int],
     missing_begin_empty: bool = False,
-) -> Plan:
+) -> AdoptionPlan:
     """A plan from the directories alone, without metadata.
 
     known: topics of which so many partitions are registered already; they are in no directory here.
     Raises Refusal, OSError.
     """
-    plan = Plan(directories[0].identity, directories)
+    plan = AdoptionPlan(directories[0].identity, directories)
     starts = LogStarts(None, leave_behind=True)
     _plan_without_metadata(plan, _look_at_logs(directories, None, starts, lambda _text: None))
     for topic in plan.topics:
@@ -247,7 +247,7 @@ def _topic_id(name: str, found: Mapping[int, logs.FoundLog]) -> bytes | None:
 
 
 def _add_topic(
-    plan: Plan, name: str, topic_id: bytes, config: dict[str, str], count: int,
+    plan: AdoptionPlan, name: str, topic_id: bytes, config: dict[str, str], count: int,
     found: Mapping[int, logs.FoundLog],
 ) -> TopicPlan:  # fmt: skip
     topic = TopicPlan(name, topic_id, config)
@@ -267,7 +267,7 @@ def _add_topic(
 # ---- KRaft: the metadata log says it all ----
 
 
-def _plan_from_metadata(plan: Plan, metadata: MetadataImage, found: Found) -> None:
+def _plan_from_metadata(plan: AdoptionPlan, metadata: MetadataImage, found: Found) -> None:
     if plan.identity.is_kraft:
         plan.metadata_end_offset = metadata.end_offset
     plan.features = dict(sorted(metadata.features.items()))
@@ -311,7 +311,9 @@ def _plan_from_metadata(plan: Plan, metadata: MetadataImage, found: Found) -> No
         plan.notes.append(f"Unknown: {unknown} of type {number}.")
 
 
-def _check_topic(plan: Plan, image: AdoptedTopic, here: Mapping[int, logs.FoundLog]) -> None:
+def _check_topic(
+    plan: AdoptionPlan, image: AdoptedTopic, here: Mapping[int, logs.FoundLog]
+) -> None:
     on_disk = _topic_id(image.name, here)
     if on_disk not in (None, image.topic_id) and not image.id_is_made_up:
         assert on_disk is not None
@@ -343,7 +345,7 @@ def _check_topic(plan: Plan, image: AdoptedTopic, here: Mapping[int, logs.FoundL
 # ---- ZooKeeper mode: the settings were in ZooKeeper ----
 
 
-def _plan_without_metadata(plan: Plan, found: Found) -> None:
+def _plan_without_metadata(plan: AdoptionPlan, found: Found) -> None:
     plan.settings_known = False
     cleaned = {key[0] for directory in plan.directories for key in directory.cleaned}
     for name, here in sorted(found.items()):
@@ -367,7 +369,7 @@ def _plan_without_metadata(plan: Plan, found: Found) -> None:
 # ---- both ----
 
 
-def _check_missing(plan: Plan, metadata: MetadataImage | None, begin_empty: bool) -> None:
+def _check_missing(plan: AdoptionPlan, metadata: MetadataImage | None, begin_empty: bool) -> None:
     known = {
         directory.identity.directory_id: directory.path
         for directory in plan.directories
@@ -390,7 +392,7 @@ def _check_missing(plan: Plan, metadata: MetadataImage | None, begin_empty: bool
 
 
 def _where(
-    plan: Plan,
+    plan: AdoptionPlan,
     metadata: MetadataImage | None,
     topic: TopicPlan,
     number: int,
@@ -416,7 +418,7 @@ def _where(
     return f": it was in the directory with directory.id={uuid_text(directory_id)}"
 
 
-def _plan_producer_ids(plan: Plan, metadata: MetadataImage | None) -> None:
+def _plan_producer_ids(plan: AdoptionPlan, metadata: MetadataImage | None) -> None:
     known = [
         log.producer_id
         for topic in plan.topics

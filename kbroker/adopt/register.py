@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from kbroker.adopt.errors import Refusal
-from kbroker.adopt.plan import Plan, TopicPlan
+from kbroker.adopt.plan import AdoptionPlan, TopicPlan
 from kbroker.metastore import paths
 from kbroker.metastore.node_file import NodeFile
 from kbroker.metastore.store import StoreError, StoreFailed, StoreTransaction
@@ -71,7 +71,7 @@ def is_unused(place: str) -> bool:
         return store.exists(paths.CLUSTER_ID) is None
 
 
-def register(plan: Plan, place: str, progress: Progress = lambda _text: None) -> str:
+def register(plan: AdoptionPlan, place: str, progress: Progress = lambda _text: None) -> str:
     """Write the store into a data directory; its path. Raises Refusal, OSError."""
     import shutil
     import tempfile
@@ -110,7 +110,7 @@ def register(plan: Plan, place: str, progress: Progress = lambda _text: None) ->
     return target
 
 
-def _fill(store: NodeFile, plan: Plan, progress: Progress) -> None:
+def _fill(store: NodeFile, plan: AdoptionPlan, progress: Progress) -> None:
     transaction = store.multi()
     for path in paths.PERSISTENT_PATHS:
         if path != paths.PRODUCER_ID_BLOCK:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kbroker.adopt.plan import Plan, TopicPlan
+from kbroker.adopt.plan import AdoptionPlan, TopicPlan
 from kbroker.uuids import uuid_text
 from kbroker.wording import counted, size_text
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
-def plan_lines(plan: Plan) -> Iterator[str]:
+def plan_lines(plan: AdoptionPlan) -> Iterator[str]:
     """The plan, written for a reader who knows Kafka but not kbroker."""
     identity = plan.identity
     mode = "KRaft" if identity.is_kraft else "ZooKeeper"

@@ -29,7 +29,7 @@ FEW_KEYS = 32
 FAILED_ELSEWHERE = "it could not be used at the start, or a write or sync failed later"
 
 
-class LogDirs(Collection[LocalLogDir]):
+class LocalLogDirs(Collection[LocalLogDir]):
     """The log directories, in the order of ``log.dirs``."""
 
     __slots__ = ("_dirs", "_flags")

@@ -20,7 +20,7 @@ from kbroker.config.checks import ALL_CORDONED
 from kbroker.descriptors import open_file
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.dirs.log_dir import LocalLogDir
-from kbroker.storage.dirs.log_dirs import LogDirs
+from kbroker.storage.dirs.log_dirs import LocalLogDirs
 from kbroker.storage.dirs.ownership import DirOwner
 from kbroker.storage.files import list_directory
 from kbroker.storage.formats import LOG_SUFFIX, base_offset_of, segment_name
@@ -37,7 +37,7 @@ class Placement:
 
     def __init__(
         self,
-        dirs: LogDirs,
+        dirs: LocalLogDirs,
         table: PartitionTable,
         lock_path: str | None,
         discard: Callable[[str], None],

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from kbroker.errors import ShortageError
 from kbroker.storage.background import BackgroundDisk
 from kbroker.storage.dirs.log_dir import LocalLogDir
-from kbroker.storage.dirs.log_dirs import LogDirs
+from kbroker.storage.dirs.log_dirs import LocalLogDirs
 from kbroker.storage.files import syncfs_tells_failures
 from kbroker.storage.log.partition_log import PartitionLog
 from kbroker.storage.log.unsynced import FlushJob
@@ -32,7 +32,7 @@ class Flusher:
     def __init__(
         self,
         background: BackgroundDisk,
-        dirs: LogDirs,
+        dirs: LocalLogDirs,
         monotonic_ms: Callable[[], int],
         *,
         is_held: Callable[[PartitionLog], bool],

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from kbroker.storage.dirs.log_dirs import LogDirs
+from kbroker.storage.dirs.log_dirs import LocalLogDirs
 from kbroker.storage.log.partition_log import PartitionLog
 from kbroker.storage.log.unsynced import FlushJob
 from kbroker.storage.manager.open_logs import OpenLogs
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 SYNC_AT_ONCE_MIN = 16
 
 
-def close_logs(logs: OpenLogs, dirs: LogDirs, *, clean: bool) -> None:
+def close_logs(logs: OpenLogs, dirs: LocalLogDirs, *, clean: bool) -> None:
     """clean: without it only descriptors are closed. Directories that failed have an ``error``."""
     entries = list(logs.by_slot.values())
     jobs: dict[int, FlushJob] = {}
@@ -45,7 +45,7 @@ def close_logs(logs: OpenLogs, dirs: LogDirs, *, clean: bool) -> None:
 
 
 def _sync_at_once(
-    dirs: LogDirs, entries: Sequence[PartitionLog], jobs: Mapping[int, FlushJob]
+    dirs: LocalLogDirs, entries: Sequence[PartitionLog], jobs: Mapping[int, FlushJob]
 ) -> None:
     """Sync whole file systems; each file by itself costs a flush of the disk's cache."""
     for path in {log.log_dir for log in entries}:
@@ -62,7 +62,7 @@ def _sync_at_once(
                 jobs[log.slot].file_system_synced(tells_failures=tells_failures)
 
 
-def _not_closed(dirs: LogDirs, log: PartitionLog, error: OSError) -> None:
+def _not_closed(dirs: LocalLogDirs, log: PartitionLog, error: OSError) -> None:
     # Also on a full disk: what is not written now is recovered at the next start.
     dirs.at(log.log_dir).error = error
     logger.error("%s was not closed cleanly: %s", log.name, error)

@@ -23,7 +23,7 @@ from kbroker.storage.background import BackgroundDisk, OnDone
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.dirs.deletions import DelayedDeletions
 from kbroker.storage.dirs.log_dir import CHECKPOINTS, LocalLogDir, scan_deleted
-from kbroker.storage.dirs.log_dirs import FAILED_ELSEWHERE, LogDirs
+from kbroker.storage.dirs.log_dirs import FAILED_ELSEWHERE, LocalLogDirs
 from kbroker.storage.dirs.ownership import DirOwner
 from kbroker.storage.dirs.placement import Placement
 from kbroker.storage.dirs.suspects import Suspects
@@ -91,7 +91,7 @@ class LogManager:
         self.worker_count = worker_count
         self.clock = clock
         self._background = background or BackgroundDisk()
-        self.dirs = LogDirs(log_dirs, failed_flags, keeps_topic_ids=keeps_topic_ids)
+        self.dirs = LocalLogDirs(log_dirs, failed_flags, keeps_topic_ids=keeps_topic_ids)
         self.suspects = Suspects(self.dirs, self._background)
         self._open, self._note_full_disk = OpenLogs(table), note_full_disk
         self.shortages = Shortages(clock.monotonic_ms)

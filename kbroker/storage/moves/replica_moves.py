@@ -19,7 +19,7 @@ from kbroker.logcontext import Whole
 from kbroker.storage.background import BackgroundDisk
 from kbroker.storage.checkpoint import TopicPartition
 from kbroker.storage.dirs.log_dir import LocalLogDir
-from kbroker.storage.dirs.log_dirs import LogDirs
+from kbroker.storage.dirs.log_dirs import LocalLogDirs
 from kbroker.storage.files import blames_disk
 from kbroker.storage.moves.replica_move import SLICE_BYTES, ReplicaMove, future_name_is_too_long
 from kbroker.storage.moves.segment_copy import SourceError
@@ -45,7 +45,7 @@ FLUSH_HOLD_MS = 10_000
 class ReplicaMoves:
     """Created by the LogManager. is_held(slot): the log's files must stay in place for now."""
 
-    def __init__(self, manager: LogManager, dirs: LogDirs, inline: bool = False) -> None:
+    def __init__(self, manager: LogManager, dirs: LocalLogDirs, inline: bool = False) -> None:
         self._manager = manager
         self._dirs = dirs
         self._disk = BackgroundDisk(inline=inline)
