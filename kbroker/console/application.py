@@ -146,8 +146,11 @@ class Console:
     ) -> bytes:
         """In a thread."""
         with self._sessions.open(login) as cluster:
+            if operation.method != "GET":
+                cluster.kept.clear()
+            user = login and login.user
             found = operation.serve(
-                CheckedRequest(cluster, self._broker, values, self._decoding, login and login.user)
+                CheckedRequest(cluster, self._broker, values, self._decoding, user, cluster.kept)
             )
         self._lags.maybe_look(partial(self._sessions.open, login))
         return json.dumps(found, ensure_ascii=True, separators=(",", ":")).encode()

@@ -13,16 +13,15 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 
-from kbroker.client.admin.groups import list_groups
-from kbroker.client.batches.offsets import TopicPartition, committed, ends_of_existing
+from kbroker.client.admin.groups import list_groups, offsets_of_groups
+from kbroker.client.batches.offsets import ends_of_existing
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import ClientError
 from kbroker.console.local_broker import LagKeeper
 from kbroker.console.problems import Problem
 
-# BOUND: groups that are looked at, and seconds in which new ones are.
+# BOUND: groups that are looked at.
 GROUPS_MAX = 500
-LOOK_S = 10.0
 
 
 class LagsElsewhere:
@@ -55,16 +54,7 @@ class LagsElsewhere:
 
 def lags_of(cluster: Cluster) -> dict[tuple[str, str], int]:
     """By group and topic; of groups that do not tell, none. Raises ClientError."""
-    give_up = time.monotonic() + LOOK_S
-    offsets: dict[str, dict[TopicPartition, int]] = {}
-    for row in list_groups(cluster)[:GROUPS_MAX]:
-        if time.monotonic() > give_up:
-            break
-        try:
-            found = committed(cluster, row.group, stable=False)
-        except ClientError:
-            continue
-        offsets[row.group] = {key: each.offset for key, each in found.items()}
+    offsets = offsets_of_groups(cluster, list_groups(cluster)[:GROUPS_MAX])
     ends = ends_of_existing(cluster, list({key for rows in offsets.values() for key in rows}))
     lags: dict[tuple[str, str], int] = {}
     for group, rows in offsets.items():

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.connections.connection import Connection
@@ -36,10 +36,13 @@ class ConsoleLogin(NamedTuple):
     password: str
 
 
-class _OwnCluster(Cluster):
-    """own: the broker that is reached by the bootstrap address, whatever it advertises."""
+class ConsoleCluster(Cluster):
+    """own: the broker that is reached by the bootstrap address, whatever it advertises. kept: what
+    pages of this user keep, as ``Asked.kept``.
+    """
 
     own: int | None = None
+    kept: dict[str, tuple[float, Any]]
 
     def connect(self, node: int, retry: Retry) -> Connection:
         if node == self.own:
@@ -49,7 +52,7 @@ class _OwnCluster(Cluster):
 
 class _Idle(NamedTuple):
     key: bytes
-    cluster: Cluster
+    cluster: ConsoleCluster
     logged_in_at: float
 
 
@@ -63,7 +66,7 @@ class Sessions:
         self._salt = secrets.token_bytes(16)
 
     @contextmanager
-    def open(self, login: ConsoleLogin | None) -> Iterator[Cluster]:
+    def open(self, login: ConsoleLogin | None) -> Iterator[ConsoleCluster]:
         """A cluster with the rights of ``login``. Raises Problem, ClientError."""
         key = self._key(login)
         found = self._taken(key)
@@ -108,7 +111,7 @@ class Sessions:
         if oldest is not None:
             oldest.cluster.close()
 
-    def _connected(self, login: ConsoleLogin | None) -> Cluster:
+    def _connected(self, login: ConsoleLogin | None) -> ConsoleCluster:
         doors = [door for door in self._broker.doors if bool(door.mechanisms) == bool(login)]
         if not doors and login is None:
             raise Problem(401, "LOGIN_REQUIRED", "log in with a user name and a password")
@@ -133,14 +136,15 @@ class Sessions:
         assert error is not None
         raise Problem(401, "LOGIN_FAILED", "the user name or the password is wrong") from error
 
-    def _cluster(self, door: Door, login: dict[str, str]) -> Cluster:
-        cluster = _OwnCluster(
+    def _cluster(self, door: Door, login: dict[str, str]) -> ConsoleCluster:
+        cluster = ConsoleCluster(
             door.address,
             Security({**door.settings, **login}),
             client_id=CLIENT_ID,
             request_timeout=REQUEST_S,
             deadline=DEADLINE_S,
         )
+        cluster.kept = {}
         if not door.by_name:
             cluster.own = self._broker.broker_id
         return cluster

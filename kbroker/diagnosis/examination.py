@@ -15,11 +15,11 @@ from typing import NamedTuple, TypeVar
 
 from kbroker.client.admin.cluster import ClusterSummary, probe, summarize_cluster
 from kbroker.client.admin.configs import TOPIC, Setting, describe_configs
-from kbroker.client.admin.groups import ListedGroup, list_groups
+from kbroker.client.admin.groups import ListedGroup, list_groups, offsets_of_groups
 from kbroker.client.admin.partitions import LogDirTotal, log_dir_totals
 from kbroker.client.admin.topics import TopicState, list_topics
 from kbroker.client.admin.transactions import describe_transaction, list_transactions
-from kbroker.client.batches.offsets import TopicPartition, committed, ends_of_existing
+from kbroker.client.batches.offsets import TopicPartition, ends_of_existing
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import ClientError, RejectedError, UnsupportedByBroker
 from kbroker.health.broker import DirectoryFact
@@ -83,9 +83,12 @@ def examine(
     watch_s: float = 0.0,
     reaches: bool = True,
     sleep: Callable[[float], None] = time.sleep,
+    settings: Callable[[Cluster, int], list[SettingFact]] | None = None,
 ) -> Examination:
     """Ask everything. watch_s: the time between two looks at groups that are behind; 0: groups are
-    not looked at. reaches: whether to connect to each broker. Raises UnreachableError, Timeout.
+    not looked at. reaches: whether to connect to each broker. settings: that endanger data, of a
+    cluster with so many brokers, from somebody who keeps them: to look at those of all topics takes
+    a while. Raises UnreachableError, Timeout.
     """
     asking = _Asking()
     state = summarize_cluster(cluster)
@@ -125,7 +128,7 @@ def examine(
             f"groups, transactions and settings: not asked, as {away[0].subject} cannot be reached"
         )
     else:
-        facts = _with_more(cluster, facts, asking, watch_s, sleep)
+        facts = _with_more(cluster, facts, asking, watch_s, sleep, settings or dangerous_settings)
     facts = facts._replace(unknown=asking.unknown)
     return Examination(facts, findings(facts))
 
@@ -136,13 +139,14 @@ def _with_more(
     asking: _Asking,
     watch_s: float,
     sleep: Callable[[float], None],
+    settings_of: Callable[[Cluster, int], list[SettingFact]],
 ) -> ClusterFacts:
     """What all brokers must answer."""
     groups = None
     if watch_s > 0:
         groups = asking.ask("groups", lambda: _groups(cluster, watch_s, sleep))
     open_for_long = asking.ask("transactions", lambda: _transactions(cluster, facts.now_ms))
-    settings = asking.ask("settings", lambda: _settings(cluster, len(facts.registered)))
+    settings = asking.ask("settings", lambda: settings_of(cluster, len(facts.registered)))
     return facts._replace(
         groups=groups or (), transactions=open_for_long or (), settings=settings or ()
     )
@@ -310,13 +314,7 @@ def _lag(look: _Look, group: str) -> int:
 
 
 def _look(cluster: Cluster, groups: Iterable[ListedGroup]) -> _Look:
-    offsets: dict[str, dict[TopicPartition, int]] = {}
-    for group in groups:
-        try:
-            rows = committed(cluster, group.group, stable=False)
-        except ClientError:
-            continue
-        offsets[group.group] = {key: one.offset for key, one in rows.items()}
+    offsets = offsets_of_groups(cluster, groups)
     wanted = {key for rows in offsets.values() for key in rows}
     return _Look(offsets, ends_of_existing(cluster, wanted))
 
@@ -324,7 +322,8 @@ def _look(cluster: Cluster, groups: Iterable[ListedGroup]) -> _Look:
 # -- settings
 
 
-def _settings(cluster: Cluster, brokers: int) -> list[SettingFact]:
+def dangerous_settings(cluster: Cluster, brokers: int) -> list[SettingFact]:
+    """Of all topics. Raises ClientError."""
     topics = {row.name: row for row in list_topics(cluster) if not row.internal}
     values = _topic_values(cluster, list(topics))
     return settings_that_endanger(topics, values, brokers)

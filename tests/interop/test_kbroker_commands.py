@@ -96,3 +96,54 @@ def test_records_and_groups(run):
     assert [row["group"] for row in described(run, "group", "list")] == ["g"]
     run("group", "delete", "g", "--force")
     assert described(run, "group", "list") == []
+
+
+def test_operations(run):
+    """Those that have a row in the table of admin operations."""
+    run("topic", "create", "o", "-p", "1", "-r", "1")
+    run("produce", "o", given=b"1\n2\n3\n")
+    run("quota", "set", "--user", "alice", "--default", "client_id", "producer_byte_rate=1000")
+
+    def has_quota() -> bool:
+        rows = described(run, "quota", "list")["quotas"]
+        return [row["quotas"] for row in rows] == [{"producer_byte_rate": 1000.0}]
+
+    wait_until(has_quota, 60, "the brokers know it")
+    run(
+        "quota", "set", "--user", "alice", "--default", "client_id", "--unset", "producer_byte_rate"
+    )
+    wait_until(lambda: not described(run, "quota", "list")["quotas"], 60, "it is gone")
+    (place,) = described(run, "log-dir", "list")["log_dirs"]
+    assert place["error"] is None and place["replicas"] >= 1
+    trimmed = described(run, "topic", "trim", "o", "--keep", "1", "--execute")["partitions"]
+    assert [(row["new_start"], row["end"]) for row in trimmed] == [(2, 3)]
+    run("group", "reset", "of-o", "--topic", "o", "--to-offset", "2", "--execute")
+    assert described(run, "group", "delete-offsets", "of-o", "o", "--execute")["partitions"]
+    assert described(run, "reassignment", "list")["reassignments"] == []
+    assert described(run, "cluster", "balance")["moves"] == []
+    assert described(run, "reassignment", "finish")["topics"] == []
+
+
+def test_brokers_of_27_are_drained(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("KBROKER_TIMEOUT", "60")
+    with (
+        ZooKeeperServer(tmp_path / "zookeeper") as zookeeper,
+        Kafka27(tmp_path / "first", zookeeper.connect) as first,
+        Kafka27(tmp_path / "second", zookeeper.connect, **{"broker.id": "1"}),
+    ):
+        monkeypatch.setenv("KBROKER_BOOTSTRAP_SERVER", first.bootstrap)
+
+        def run(*words: str) -> Any:
+            code = command.main([*words, "-o", "json"] if words[1] != "wait" else words)
+            captured = capsys.readouterr()
+            assert code == 0, captured.err
+            return json.loads(captured.out) if words[1] != "wait" else None
+
+        wait_until(lambda: len(run("status", "-b", first.bootstrap)["brokers"]) == 2, 60)
+        run("topic", "create", "d", "-p", "4", "-r", "1")
+        plan = run("cluster", "drain", "0", "--throttle", "10MB", "--execute")
+        run("reassignment", "wait")
+        (topic,) = run("topic", "describe", "d")
+
+    assert plan["partitions"] >= 1 and plan["running"] == [0, 1]
+    assert {tuple(row["replicas"]) for row in topic["partitions"]} == {(1,)}

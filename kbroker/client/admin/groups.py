@@ -7,6 +7,7 @@ milliseconds since 1970.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from kbroker.client.batches.offsets import (
@@ -21,12 +22,17 @@ from kbroker.client.connections.connection import Connection
 from kbroker.client.errors import ClientError, RejectedError, UnsupportedByBroker
 from kbroker.errors import ErrorCode
 from kbroker.protocol import codec
+from kbroker.protocol.api import ApiKey
 from kbroker.protocol.message import Message
 from kbroker.protocol.messages.consumer_protocol import ConsumerProtocolAssignment
 from kbroker.protocol.messages.describe_groups import DescribeGroupsRequest
 from kbroker.protocol.messages.list_groups import ListGroupsRequest
+from kbroker.protocol.messages.offset_fetch import OffsetFetchRequest
 
 CLASSIC, CONSUMER = "classic", "consumer"
+# BOUND: groups in one request.
+GROUPS_AT_ONCE = 200
+_FIRST_OF_GROUPS, _LAST_BY_NAME = 8, 9  # versions of OffsetFetch
 _DEAD = "Dead"
 _MEMBER_KINDS = {0: CLASSIC, 1: CONSUMER}  # WIRE: KIP-1099
 _NOT_OF_THAT_KIND = {ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION}
@@ -105,6 +111,53 @@ def list_groups(cluster: Cluster) -> list[ListedGroup]:
             for row in response.groups
         ]
     return sorted(listed)
+
+
+def offsets_of_groups(
+    cluster: Cluster, groups: Iterable[ListedGroup]
+) -> dict[str, dict[TopicPartition, int]]:
+    """The committed offsets of each, many groups in a request from Kafka 3.0 on; groups of which
+    nobody tells are left out.
+    """
+    by_node: dict[int, list[str]] = {}
+    for row in groups:
+        by_node.setdefault(row.coordinator, []).append(row.group)
+    found: dict[str, dict[TopicPartition, int]] = {}
+    for node, names in by_node.items():
+        for at in range(0, len(names), GROUPS_AT_ONCE):
+            some = names[at : at + GROUPS_AT_ONCE]
+            with suppress(ClientError):
+                found |= _offsets_at_once(cluster, node, some)
+            for name in some:
+                # Of an older broker, or of a group that has another coordinator now.
+                if name not in found:
+                    with suppress(ClientError):
+                        rows = committed(cluster, name, stable=False)
+                        found[name] = {key: row.offset for key, row in rows.items()}
+    return found
+
+
+def _offsets_at_once(
+    cluster: Cluster, node: int, names: list[str]
+) -> dict[str, dict[TopicPartition, int]]:
+    retry = cluster.retry("read offsets of groups")
+    connection = cluster.connection(node, retry)
+    if connection.version_of(ApiKey.OFFSET_FETCH) < _FIRST_OF_GROUPS:
+        return {}
+    request = OffsetFetchRequest(
+        groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id=name) for name in names]
+    )
+    response = connection.call(request, retry.step(cluster.request_timeout), at_most=_LAST_BY_NAME)
+    return {
+        group.group_id: {
+            (topic.name, row.partition_index): row.committed_offset
+            for topic in group.topics
+            for row in topic.partitions
+            if row.committed_offset >= 0
+        }
+        for group in response.groups
+        if not group.error_code
+    }
 
 
 def describe_group(cluster: Cluster, group: str) -> GroupState:

@@ -8,12 +8,14 @@ from typing import Any
 
 from kbroker.client.admin.groups import (
     GroupState,
+    ListedGroup,
     Progress,
     by_member,
     delete_groups,
     describe_group,
     list_groups,
     offsets_at,
+    offsets_of_groups,
     progress,
 )
 from kbroker.client.admin.rights import Rights, rights_on_group, sees_all_groups
@@ -64,7 +66,7 @@ def _list(asked: CheckedRequest) -> Groups:
     values = asked.values
     found = [row for row in list_groups(asked.cluster) if values["search"] in row.group]
     page, after = page_of(found, values, lambda row: row.group)
-    lags = _lags(asked.cluster, [row.group for row in page])
+    lags = _lags(asked.cluster, page)
     return {
         "total": len(found),
         "groups": [
@@ -83,18 +85,13 @@ def _list(asked: CheckedRequest) -> Groups:
     }
 
 
-def _lags(cluster: Cluster, groups: Iterable[str]) -> dict[str, int]:
+def _lags(cluster: Cluster, groups: Iterable[ListedGroup]) -> dict[str, int]:
     """The lag in records of each group; groups of which nobody tells it are left out."""
-    offsets = {}
-    for group in groups:
-        try:
-            offsets[group] = committed(cluster, group, stable=False)
-        except ClientError:
-            continue
+    offsets = offsets_of_groups(cluster, groups)
     keys = {key for rows in offsets.values() for key in rows}
     ends = ends_of_existing(cluster, list(keys))
     return {
-        group: sum(max(ends[key] - row.offset, 0) for key, row in rows.items() if key in ends)
+        group: sum(max(ends[key] - at, 0) for key, at in rows.items() if key in ends)
         for group, rows in offsets.items()
     }
 

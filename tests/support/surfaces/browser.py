@@ -17,6 +17,8 @@ import pytest
 from kbroker.testing import wait_until
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
+# So often an element may be replaced between two calls.
+STALE_MAX = 5
 ARGUMENTS = (
     "--headless=new",
     "--no-sandbox",
@@ -134,14 +136,25 @@ class Browser:
         wait_until(lambda: text in self.text(selector), timeout)
 
     def click(self, selector: str) -> None:
-        self.ask("POST", f"/element/{self._find('css selector', selector)}/click")
+        self._act("css selector", selector, "click")
 
     def click_text(self, text: str, tag: str = "*") -> None:
-        path = f"//{tag}[normalize-space(text())={json.dumps(text)}]"
-        self.ask("POST", f"/element/{self._find('xpath', path)}/click")
+        self._act("xpath", f"//{tag}[normalize-space(text())={json.dumps(text)}]", "click")
 
     def type(self, selector: str, text: str) -> None:
-        self.ask("POST", f"/element/{self._find('css selector', selector)}/value", {"text": text})
+        self._act("css selector", selector, "value", {"text": text})
+
+    def _act(self, using: str, value: str, what: str, body: Any = None) -> None:
+        """Pages are drawn again every few seconds: what was found may be gone when it is used."""
+        for _ in range(STALE_MAX):
+            try:
+                self.ask("POST", f"/element/{self._find(using, value)}/{what}", body)
+                return
+            except PageError as error:
+                stale = error
+                if "stale element" not in str(error):
+                    raise
+        raise stale
 
     def press(self, *keys: str) -> None:
         """Press and release keys, wherever the focus is."""
