@@ -38,7 +38,7 @@ class ConsoleLogin(NamedTuple):
 
 class ConsoleCluster(Cluster):
     """own: the broker that is reached by the bootstrap address, whatever it advertises. kept: what
-    pages of this user keep, as ``Asked.kept``.
+    pages of this user keep, as ``CheckedRequest.kept``.
     """
 
     own: int | None = None

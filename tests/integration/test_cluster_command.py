@@ -270,8 +270,9 @@ def test_dead_broker_is_drained(run: Run, cluster: Cluster, client: Client, topi
             60,
             "another one leads",
         )
-        code, _, err = run("cluster", "drain", "1", "--execute")
+        code, out, err = run("cluster", "drain", "1", "--execute")
         assert code == 0, err
+        assert "1 (missing)" in out
         assert run("reassignment", "wait")[0] == 0
         assert [sorted(nodes) for nodes in replicas(cluster, topic)] == [[0, 2]] * 4
     finally:

@@ -121,7 +121,13 @@ def test_pages_are_there_while_a_broker_is_gone(cluster: Cluster) -> None:
     overview = got(broker, "/overview")
     topic = got(broker, "/topics/spread")
     messages = got(broker, "/topics/spread/messages?partitions=0,1,3,4&from=earliest")["records"]
+    dirs = got(broker, "/log-dirs")["log_dirs"]
+    plan = got(broker, "/cluster/balance", {})
 
+    (gone,) = (row for row in dirs if row["broker"] == 2)
+    assert gone["path"] is None
+    assert cluster.brokers[2].bootstrap in gone["error"] and "is missing" in gone["error"]
+    assert plan["running"] == [0, 1] and 2 in [row["broker"] for row in plan["brokers"]]
     assert [row["node"] for row in overview["brokers"]] == [0, 1]
     assert {row["topic"] for row in overview["offline"]["partitions"]} >= {"spread"}
     ends = {row["partition"]: row["end"] for row in topic["rows"]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from kbroker.cli.arguments import table_text
@@ -50,7 +50,8 @@ def plan_text(document: Mapping[str, Any]) -> str:
     if not document["partitions"]:
         return f"{document['intent']}: nothing has to move"
     lines = [_summary(document), ""]
-    lines.append(table_text(_BROKERS, list(map(_broker_row, document["brokers"]))))
+    brokers, running = document["brokers"], document["running"]
+    lines.append(table_text(_BROKERS, [_broker_row(row, running) for row in brokers]))
     moves = document["moves"]
     lines += ["", table_text(_MOVES, list(map(_move_row, moves[:_LISTED_MAX])))]
     if len(moves) > _LISTED_MAX:
@@ -87,9 +88,11 @@ def _duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
-def _broker_row(row: Mapping[str, Any]) -> dict[str, Any]:
+def _broker_row(row: Mapping[str, Any], running: Collection[int]) -> dict[str, Any]:
+    broker = row["broker"]
     return {
         **row,
+        "broker": broker if broker in running else f"{broker} (missing)",
         "replicas": _change(row["replicas"], row["replicas_then"]),
         "leads": _change(row["leads"], row["leads_then"]),
         "sends": size_text(row["sends"]) if row["sends"] else None,

@@ -23,7 +23,7 @@ from kbroker.cli.arguments import (
 )
 from kbroker.cli.connecting import add_connection, connected
 from kbroker.cli.times import duration_ms, time_ms
-from kbroker.wording import shown
+from kbroker.wording import counted, shown
 
 if TYPE_CHECKING:
     from kbroker.client.admin.groups import GroupState, Progress
@@ -303,6 +303,7 @@ def _reset(found: argparse.Namespace) -> None:
         raise Usage("which partitions? Give --topic or --all-topics")
     with connected(found) as cluster:
         from kbroker.client.admin.groups import progress
+        from kbroker.client.admin.offset_resets import new_offsets
         from kbroker.client.batches.offsets import commit
 
         partitions = _chosen(cluster, found.topic)
@@ -313,7 +314,7 @@ def _reset(found: argparse.Namespace) -> None:
         ]
         if not rows:
             raise CommandFailed(f"group {found.group} has no offsets")
-        wanted = _wanted(cluster, found, rows)
+        wanted = new_offsets(cluster, rows, *_target(found))
         if found.execute:
             _refuse_members(cluster, found.group)
             commit(cluster, found.group, {key: (at, "") for key, at in wanted.items()})
@@ -352,51 +353,29 @@ def _chosen(
     return keys
 
 
-def _wanted(
-    cluster: Cluster, found: argparse.Namespace, rows: Iterable[Progress]
-) -> dict[TopicPartition, int]:
-    """The new offset of each partition, within its log. Partitions without an offset are left out
-    where the new one depends on it.
-    """
-    from kbroker.client.admin.groups import offsets_at
+def _target(found: argparse.Namespace) -> tuple[str, int]:
+    """Where to, and the value for it."""
+    from kbroker.client.admin import offset_resets
 
-    by_key = {(row.topic, row.partition): row for row in rows}
-    if found.to_datetime is not None or found.by_duration is not None:
-        at_ms = found.to_datetime
-        if at_ms is None:
-            at_ms = max(int(time.time() * 1000) - found.by_duration, 0)
-        return offsets_at(cluster, by_key, at_ms)
-    wanted = {}
-    for key, row in by_key.items():
-        if found.to_earliest:
-            at = row.start
-        elif found.to_latest:
-            at = row.end
-        elif found.to_offset is not None:
-            at = found.to_offset
-        elif row.offset is not None:
-            at = row.offset + (found.shift_by or 0)
-        else:
-            continue
-        wanted[key] = min(max(at, row.start), row.end)
-    return wanted
+    if found.to_datetime is not None:
+        return offset_resets.TIME, found.to_datetime
+    if found.by_duration is not None:
+        return offset_resets.TIME, int(time.time() * 1000) - found.by_duration
+    if found.to_offset is not None:
+        return offset_resets.OFFSET, found.to_offset
+    if found.to_current or found.shift_by is not None:
+        return offset_resets.SHIFT, found.shift_by or 0
+    return offset_resets.EARLIEST if found.to_earliest else offset_resets.LATEST, 0
 
 
 def _refuse_members(cluster: Cluster, group: str) -> None:
-    """Raises CommandFailed if the group has members; a group that does not exist yet has none."""
-    from kbroker.client.admin.groups import describe_group
-    from kbroker.client.errors import RejectedError
-    from kbroker.errors import ErrorCode
+    """Raises CommandFailed if the group has members."""
+    from kbroker.client.admin.offset_resets import members_of
 
-    try:
-        count = len(describe_group(cluster, group).members)
-    except RejectedError as error:
-        if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
-            raise
-        return
+    count = members_of(cluster, group)
     if count:
-        noun = "member" if count == 1 else "members"
-        raise CommandFailed(f"group {group} has {count} {noun}: stop them, then reset its offsets")
+        text = f"group {group} has {counted(count, 'member')}"
+        raise CommandFailed(f"{text}: stop them, then reset its offsets")
 
 
 # -- delete-offsets

@@ -14,9 +14,15 @@ from kbroker.client.admin.groups import (
     delete_groups,
     describe_group,
     list_groups,
-    offsets_at,
     offsets_of_groups,
     progress,
+)
+from kbroker.client.admin.offset_resets import (
+    EARLIEST,
+    LATEST,
+    WITH_VALUE,
+    members_of,
+    new_offsets,
 )
 from kbroker.client.admin.rights import Rights, rights_on_group, sees_all_groups
 from kbroker.client.admin.topics import describe_topics
@@ -51,6 +57,7 @@ from kbroker.console.operation import (
 )
 from kbroker.console.problems import BadRequest, Problem, check_partition
 from kbroker.errors import ErrorCode
+from kbroker.wording import counted
 
 # BOUND: partitions whose lag in seconds is looked up: each takes a fetch of one batch; and the
 # seconds that all of them may take.
@@ -59,7 +66,6 @@ SECONDS_S = 1.5
 _FETCH_BYTES = 4096
 
 GROUP = Parameter("group", TEXT, "Its id.", required=True, length_min=1, length_max=1000)
-EARLIEST_WORD, LATEST_WORD, OFFSET, TIME, SHIFT = "earliest", "latest", "offset", "time", "shift"
 
 
 def _list(asked: CheckedRequest) -> Groups:
@@ -249,17 +255,17 @@ def _reset(asked: CheckedRequest) -> ResetOffsets:
     values = asked.values
     cluster, name = asked.cluster, values["group"]
     rows = _rows_to_reset(cluster, values)
-    wanted = _wanted(cluster, values, rows)
+    to, value = values["to"], values["value"]
+    if (value is None) == (to in WITH_VALUE):
+        need, none = ", ".join(WITH_VALUE[:-1]), f"{EARLIEST} and {LATEST}"
+        raise BadRequest(f"{need} and {WITH_VALUE[-1]} need value, {none} have none")
+    wanted = new_offsets(cluster, rows, to, value or 0)
     if not wanted:
         raise BadRequest("the group has no offset that this could change: name a topic")
     if not values["dry_run"]:
-        state = _state(cluster, name)
-        if state is not None and state.members:
-            raise Problem(
-                409,
-                "NON_EMPTY_GROUP",
-                f"the group has {len(state.members)} members: stop them, then reset its offsets",
-            )
+        if count := members_of(cluster, name):
+            text = f"the group has {counted(count, 'member')}: stop them, then reset its offsets"
+            raise Problem(409, "NON_EMPTY_GROUP", text)
         commit(cluster, name, {key: (at, "") for key, at in wanted.items()})
     return {
         "dry_run": values["dry_run"],
@@ -293,34 +299,6 @@ def _rows_to_reset(cluster: Cluster, values: Mapping[str, Any]) -> list[Progress
     keys = {(topic, number) for number in chosen}
     found = progress(cluster, values["group"], keys)
     return [row for row in found if (row.topic, row.partition) in keys]
-
-
-def _wanted(
-    cluster: Cluster, values: Mapping[str, Any], rows: Iterable[Progress]
-) -> dict[TopicPartition, int]:
-    """The new offset of each partition, within its log. Raises BadRequest."""
-    to, value = values["to"], values["value"]
-    if (value is None) == (to in (OFFSET, TIME, SHIFT)):
-        raise BadRequest(
-            f"{OFFSET}, {TIME} and {SHIFT} need value, {EARLIEST_WORD} and {LATEST_WORD} have none"
-        )
-    by_key = {(row.topic, row.partition): row for row in rows}
-    if to == TIME:
-        return offsets_at(cluster, by_key, max(value, 0)) if by_key else {}
-    wanted = {}
-    for key, row in by_key.items():
-        if to == EARLIEST_WORD:
-            at = row.start
-        elif to == LATEST_WORD:
-            at = row.end
-        elif to == OFFSET:
-            at = value
-        elif row.offset is not None:
-            at = row.offset + value
-        else:
-            continue
-        wanted[key] = min(max(at, row.start), row.end)
-    return wanted
 
 
 def _delete(asked: CheckedRequest) -> Deleted:
@@ -386,7 +364,7 @@ OPERATIONS = (
                 TEXT,
                 "Where to.",
                 required=True,
-                one_of=(EARLIEST_WORD, LATEST_WORD, OFFSET, TIME, SHIFT),
+                one_of=(EARLIEST, LATEST, *WITH_VALUE),
             ),
             Parameter(
                 "value",

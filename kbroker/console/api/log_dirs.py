@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from kbroker.client.admin.cluster import summarize_cluster
 from kbroker.client.admin.partitions import LogDirTotal, log_dir_totals
 from kbroker.client.errors import ClientError
 from kbroker.console.move_answers import LogDirRow, LogDirs
 from kbroker.console.operation import INTEGERS, CheckedRequest, Operation, Parameter
 from kbroker.console.problems import NotThere
+from kbroker.diagnosis.examination import missing_facts
+from kbroker.health.cluster import missing_text
 
 
 def _list(asked: CheckedRequest) -> LogDirs:
@@ -20,13 +23,16 @@ def _list(asked: CheckedRequest) -> LogDirs:
         try:
             rows += [_row(node, each) for each in log_dir_totals(asked.cluster, node)]
         except ClientError as error:
-            rows.append(_unknown(node, None, error))
+            rows.append(_unknown(node, None, str(error)))
+    if not asked.values["brokers"]:
+        for one in missing_facts(summarize_cluster(asked.cluster)):
+            rows.append(_unknown(one.node, None, f"{missing_text(one)} is missing"))
     return {"log_dirs": rows}
 
 
 def _row(node: int, found: LogDirTotal) -> LogDirRow:
     if found.error is not None:
-        return _unknown(node, found.path, found.error)
+        return _unknown(node, found.path, str(found.error))
     return {
         "broker": node,
         "path": found.path,
@@ -38,7 +44,7 @@ def _row(node: int, found: LogDirTotal) -> LogDirRow:
     }
 
 
-def _unknown(node: int, path: str | None, error: ClientError) -> LogDirRow:
+def _unknown(node: int, path: str | None, error: str) -> LogDirRow:
     return {
         "broker": node,
         "path": path,
@@ -46,7 +52,7 @@ def _unknown(node: int, path: str | None, error: ClientError) -> LogDirRow:
         "bytes": None,
         "total_bytes": None,
         "usable_bytes": None,
-        "error": str(error),
+        "error": error,
     }
 
 

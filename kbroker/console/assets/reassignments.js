@@ -150,7 +150,7 @@ function planned(found) {
       : null,
     table(
       [
-        { title: "Broker", cell: (row) => row.broker },
+        { title: "Broker", cell: (row) => (found.running.includes(row.broker) ? row.broker : `${row.broker} (missing)`) },
         { title: "Replicas", number: true, cell: (row) => change(row.replicas, row.replicas_then) },
         { title: "Leads", number: true, cell: (row) => change(row.leads, row.leads_then) },
         { title: "Sends", number: true, cell: (row) => bytes(row.sends) },
