@@ -140,6 +140,11 @@ def seen(offset: int) -> dict[str, Any]:
         ([returned(*range(10))], {0: 10}, ""),
         ([returned(*range(5)), moved("lost"), returned(*range(3, 10))], {}, ""),
         ([returned(*range(6)), told(4), moved("lost"), returned(*range(3, 10))], {0: 4}, "back"),
+        ([moved("assigned"), returned(0), told(4), moved("assigned", "b"), returned(3, who="b")],
+         {0: 4}, "back"),
+        # The line of one that has stood still, while the other one read and committed.
+        ([moved("assigned", "b"), moved("assigned"), returned(*range(5)), told(5),
+          returned(*range(5), who="b"), moved("lost", "b"), returned(*range(5, 10))], {}, ""),
         ([returned(0, 1, 3)], {}, "records lost"),
         ([returned(0, 1, 1)], {}, "again"),
         ([returned(*range(5)), moved("lost"), returned(*range(6, 10), who="b")], {}, "lost"),

@@ -121,6 +121,7 @@ class _Group:
         self.returned: dict[int, set[int]] = defaultdict(set)
         self._high: dict[int, int] = defaultdict(int)  # after the last one returned to anybody
         self.told: dict[int, int] = defaultdict(int)  # committed, as was told
+        self._told_before: dict[tuple[str, int], int] = {}  # the same, when it was assigned
         self._last: dict[tuple[str, int], int] = {}  # returned last, in this assignment
 
     def take(self, one: Event) -> None:
@@ -128,6 +129,7 @@ class _Group:
         if what in ("assigned", "revoked", "lost"):
             for partition in one["partitions"]:
                 self._last.pop((who, partition), None)
+                self._told_before[who, partition] = self.told[partition]
         elif what == "returned":
             for partition, offset, value in one["rows"]:
                 self._returned(who, partition, offset, value)
@@ -146,9 +148,9 @@ class _Group:
         place = self._place[partition][offset]
         before = self._last.get((who, partition))
         if before is None:
-            self._begins(partition, offset, place)
+            self._begins(who, partition, offset, place)
         elif place != self._place[partition][before] + 1 and not self._role.once:
-            self._begins(partition, offset, place)  # it does not tell of its assignments
+            self._begins(who, partition, offset, place)  # it does not tell of its assignments
         elif place != self._place[partition][before] + 1:
             how = "again" if offset <= before else "records lost:"
             self.problems.append(f"{how} {at} after {before}, by {who}")
@@ -156,16 +158,21 @@ class _Group:
         self.returned[partition].add(offset)
         self._high[partition] = max(self._high[partition], offset + 1)
 
-    def _begins(self, partition: int, offset: int, place: int) -> None:
+    def _begins(self, who: str, partition: int, offset: int, place: int) -> None:
+        """What is committed after the assignment does not count: a program that stands still
+        between a call and its line, for longer than max.poll.interval, tells of records that
+        another one has returned and committed meanwhile.
+        """
         order = self._order[partition]
         expected = order[place - 1] + 1 if place else 0
         if expected > self._high[partition]:
             self.problems.append(
                 f"lost: partition {partition} begins at {offset}, returned: {self._high[partition]}"
             )
-        if offset < self.told[partition]:
+        told = self._told_before.get((who, partition), self.told[partition])
+        if offset < told:
             self.problems.append(
-                f"back: partition {partition} begins at {offset}, committed: {self.told[partition]}"
+                f"back: partition {partition} begins at {offset}, committed: {told}"
             )
 
     def end(self, committed: dict[int, int], complete: bool) -> None:
