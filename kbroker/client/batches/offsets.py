@@ -118,7 +118,9 @@ def list_offsets(
     return offsets
 
 
-class _Listed:
+class ListedOffsets:
+    """What brokers have said: each partition is in one of both."""
+
     __slots__ = ("errors", "found")
 
     def __init__(self) -> None:
@@ -133,8 +135,8 @@ def _worst(errors: Mapping[Any, ClientError]) -> ClientError:
 
 def _list_once(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], read_committed: bool, retry: Retry
-) -> _Listed:
-    listed = _Listed()
+) -> ListedOffsets:
+    listed = ListedOffsets()
     by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
     _refresh_missing(cluster, {topic for topic, _ in wanted}, retry)
     for (topic, partition), timestamp in wanted.items():
@@ -165,12 +167,26 @@ def _list_once(
     return listed
 
 
+def offsets_of_leader(
+    cluster: Cluster,
+    leader: int,
+    wanted: Mapping[TopicPartition, int],
+    read_committed: bool,
+    retry: Retry,
+) -> ListedOffsets:
+    """As ``list_offsets``, of partitions whose leader is known. One attempt. Raises ClientError."""
+    listed = ListedOffsets()
+    connected = [(cluster.connection(leader, retry), dict(wanted))]
+    _ask_leaders(cluster, connected, read_committed, retry, listed)
+    return listed
+
+
 def _ask_leaders(
     cluster: Cluster,
     connected: list[tuple[Connection, dict[TopicPartition, int]]],
     read_committed: bool,
     retry: Retry,
-    listed: _Listed,
+    listed: ListedOffsets,
 ) -> None:
     sent: list[tuple[Connection, Any, dict[TopicPartition, int]]] = []
     for connection, rows in connected:
@@ -212,7 +228,7 @@ def _list_request(rows: Mapping[TopicPartition, int], read_committed: bool) -> L
     )
 
 
-def _take_offsets(response: Any, version: int, listed: _Listed) -> None:
+def _take_offsets(response: Any, version: int, listed: ListedOffsets) -> None:
     for topic in response.topics:
         for row in topic.partitions:
             key = topic.name, row.partition_index

@@ -26,6 +26,7 @@ from kbroker.client.errors import ClientError, CommitFailed, RejectedError
 from kbroker.client.settings.client_settings import ClientSettings
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
+from kbroker.protocol.messages.describe_groups import DescribeGroupsRequest
 from kbroker.protocol.messages.heartbeat import HeartbeatRequest
 from kbroker.protocol.messages.join_group import JoinGroupRequest
 from kbroker.protocol.messages.leave_group import LeaveGroupRequest
@@ -110,6 +111,7 @@ class ClassicMember:
         self._protocol = ""
         self._is_leader = False
         self._skip_assignment = False
+        self._to_review = False  # the assignment is its predecessor's, of topics as they were then
         self._group_members: Members = {}
         self._group_topics: dict[str, int] = {}
         self._group_racks: dict[Key, frozenset[str]] = {}
@@ -223,6 +225,9 @@ class ClassicMember:
             if self._rejoin:
                 self._prepare(self._reason)
                 return WaitUntil(now)
+            if self._to_review:
+                self._asked = "describe"
+                return Ask(DescribeGroupsRequest(groups=[self.group]), self._request_s)
             if self._is_leader and now - self._looked_up_at >= self._age_s:
                 return LookUp(self._subscribed())
         return self._beat(now)
@@ -362,6 +367,7 @@ class ClassicMember:
         self._protocol = response.protocol_name or ""
         self._is_leader = response.leader == response.member_id
         self._skip_assignment = response.skip_assignment
+        self._to_review = self._is_leader and self._skip_assignment
         self._heartbeat_at = now + self._heartbeat_s
         self.rebalances += 1
         if response.protocol_type not in (None, PROTOCOL_TYPE) or (
@@ -407,6 +413,27 @@ class ClassicMember:
         self._group_topics = counts
         self._group_racks = racks
         self.state = ClassicState.SYNCING
+
+    def _take_describe(self, response: Any, now: float) -> None:
+        """What the group has. A static member that leads it again has assigned nothing, so nobody
+        has seen which partitions came while it was away.
+        """
+        group = response.groups[0]
+        if group.error_code in _AGAIN:
+            self._failed_request(group.error_code, f"describe group {self.group}", now)
+            return
+        self._to_review = False
+        if group.error_code or group.group_state != "Stable" or self.state is not ClassicState.STABLE:
+            return
+        assigned: set[Key] = set()
+        try:
+            for row in group.members:
+                assigned.update(decode_assignment(row.member_assignment).partitions)
+        except ValueError:
+            return  # its member says what is wrong with it
+        counts = self._group_topics.items()
+        if any((name, n) not in assigned for name, count in counts for n in range(count)):
+            self.rejoin("partitions came while the group's leader was away")
 
     def _assignments(self) -> dict[str, bytes]:
         """The leader's part."""
@@ -486,7 +513,9 @@ class ClassicMember:
             return
         if self._asked == "sync" and self.state is ClassicState.SYNCING:
             self.state = ClassicState.JOINING  # whether it was assigned something is unknown
-        if error.retriable:
+        if self._asked == "describe" and not error.retriable:
+            self._to_review = False
+        elif error.retriable:
             logger.debug("group %s: %s; asking again", self.group, error)
             self._not_before = now + self._backoff_s
             self._heartbeat_at = min(self._heartbeat_at, self._not_before)

@@ -211,7 +211,7 @@ class Core:
         try:
             return collect()
         except ClientError:
-            self.positions.missing = True  # what was wrong may be tried again
+            self.positions.look()  # what was wrong may be tried again
             raise
         except BaseException:
             self.collector.undo()
@@ -234,6 +234,7 @@ class Core:
 
     def _due_in(self, now: float) -> float:
         due = min(self.metadata.due_in(now), self.positions.due_in(now), 3600.0)
+        due = min(due, self.fetcher.sets.due_in(now))
         if self.membership is not None:
             due = min(due, self.membership.due_in(now))
         if self._auto_commit and not self._is_committing:
@@ -256,12 +257,14 @@ class Core:
                 return
             fault = self.fetcher.sets.fault(part)
             if fault is not None:
-                self.positions.missing = True
+                self.positions.look()
                 raise fault
             trouble = self.metadata.trouble
             if isinstance(trouble, ClientError) and not trouble.retriable:
                 raise trouble
             if now >= deadline:
+                if part.fault is not None:
+                    raise part.fault  # it was said a moment ago
                 if isinstance(self.metadata.trouble, UnreachableError):
                     raise UnreachableError(self.metadata.trouble.tried, timeout)
                 raise Timeout(what, timeout, str(self.metadata.trouble or ""))
@@ -345,6 +348,7 @@ class Core:
         doubtful, replaced = self.fetcher.adopt_metadata()
         self.positions.leave(replaced)
         self.positions.compare(doubtful)
+        self.positions.look()
 
     def _out_of_range(self, part: ReadPartition, error: OffsetOutOfRange) -> None:
         self.positions.out_of_range(part, error)
@@ -361,7 +365,7 @@ class Core:
                     key, self.settings["max.partition.fetch.bytes"], self.fetcher.sets.faults
                 )
         self._committed = {key: at for key, at in self._committed.items() if key in wanted}
-        self.positions.missing = True
+        self.positions.look()
         self.track()
         self._on_leaders()
 

@@ -134,6 +134,11 @@ class FetchedSets:
             return fault
         return None
 
+    def due_in(self, now: float) -> float:
+        """Seconds until a fault is to be said again."""
+        again = (part.fault_due - now for part in self.faults.values() if not part.paused)
+        return min((seconds for seconds in again if seconds > 0), default=float("inf"))
+
     def _is_behind(self, part: ReadPartition) -> bool:
         """Whether records before what is wrong with a partition are still to be returned."""
         return any(

@@ -548,8 +548,10 @@ class Fetcher:
                 part.fetch_again()
                 if part.epoch >= 0:
                     doubtful.append(part)
-            part.leader = NO_NODE if row.leader is None else row.leader
-            part.leader_epoch = row.leader_epoch
+            leader = NO_NODE if row.leader is None else row.leader
+            if (leader, row.leader_epoch) != (part.leader, part.leader_epoch):
+                part.ask_now()
+            part.leader, part.leader_epoch = leader, row.leader_epoch
         for node in list(self._nodes.values()):
             broker = self._metadata.brokers.get(node.id)
             if broker is not None and node.address not in (None, (broker.host, broker.port)):

@@ -306,7 +306,7 @@ class KafkaConsumer:
         epoch = row.leader_epoch if isinstance(offset, OffsetAndMetadata) else leader_epoch
         with self._core as core:
             core.part(key).seek(row.offset, epoch)
-            core.positions.missing = True
+            core.positions.look()
             core.fetcher.changed = True
 
     def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
@@ -321,7 +321,7 @@ class KafkaConsumer:
         with self._core as core:
             for key in list(partitions) or list(core.fetcher.parts):
                 core.part(key).look_up(reset)
-            core.positions.missing = True
+            core.positions.look()
 
     def position(self, partition: tuple[str, int], timeout: float | None = None) -> int:
         """The offset of the next record that ``poll`` returns."""

@@ -114,12 +114,15 @@ class ReadPartition:
     timestamp; None: by what is committed. epoch: of the record before the position, -1 if unknown.
     validating: the position is to be compared with the leader's log before more is returned
     (KIP-320). incarnation: of the topic, see ``MetadataView``. in_lookup: a question about the
-    position is under way. fault: why it cannot be read, until the position is changed; ``fail``
+    position is under way. ask_at: no other one begins before, after some that were asked_in_vain.
+    fault: why it cannot be read, until the position is changed; ``fail``
     sets it. fault_due: when ``poll`` raises that next. faults: the partitions with a fault, of one
     consumer.
     """
 
     __slots__ = (
+        "ask_at",
+        "asked_in_vain",
         "epoch",
         "fault",
         "fault_due",
@@ -162,6 +165,8 @@ class ReadPartition:
         self.epoch = -1
         self.reset: int | None = None
         self.in_lookup = False
+        self.ask_at = 0.0
+        self.asked_in_vain = 0
         self.validating = False
         self.paused = False
         self.pending_revocation = False
@@ -210,9 +215,8 @@ class ReadPartition:
         self.epoch = -1
 
     def fail(self, error: ClientError) -> None:
-        """It cannot be read; ``poll`` is to say so."""
+        """It cannot be read; ``poll`` is to say so, once it is due to say something of it again."""
         self.fault = error
-        self.fault_due = 0.0
         self.faults[self.key] = self
 
     def stop(self, error: ClientError) -> None:
@@ -229,10 +233,26 @@ class ReadPartition:
     def _forget(self) -> None:
         self.version += 1
         self.clear_fault()
+        self.fault_due = 0.0
         self.in_lookup = False
+        self.ask_now()
         self.validating = False
         self.retry_at = 0.0
         self.drop_reader()
+
+    def ask_now(self) -> None:
+        """What was asked in vain does not count any more."""
+        self.ask_at = 0.0
+        self.asked_in_vain = 0
+
+    @property
+    def is_to_be_placed(self) -> bool:
+        """Whether something about its position is to be asked, and is not under way."""
+        return (
+            (self.position is None or self.validating)
+            and not self.in_lookup
+            and self.fault is None
+        )
 
     def drop_reader(self) -> None:
         if self.reader is not None:

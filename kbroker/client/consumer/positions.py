@@ -13,8 +13,8 @@ from kbroker.client.batches.offsets import (
     LATEST,
     NO_OFFSET,
     Committed,
-    Offset,
-    list_offsets,
+    ListedOffsets,
+    offsets_of_leader,
 )
 from kbroker.client.batches.offsets import TopicPartition as Key
 from kbroker.client.connections.cluster import Cluster
@@ -74,51 +74,61 @@ class Positions:
         self._policy: str = settings["auto.offset.reset"]
         self._read_committed = settings["isolation.level"] == "read_committed"
         self._backoff_s: float = settings["retry.backoff.ms"] / 1000
+        self._backoff_max_s = max(settings["retry.backoff.max.ms"] / 1000, self._backoff_s)
         self._request_s: float = settings["request.timeout.ms"] / 1000
         self._next_at = 0.0
         self._old_since: dict[ReadPartition, float] = {}  # leaders older than the position
-        self.missing = True  # some partition may lack its position, or an answer about it
+
+    def look(self) -> None:
+        """Some partition may lack its position, or an answer about it."""
+        self._next_at = 0.0
 
     def update(self, now: float) -> None:
         """Begin to look up what is missing."""
-        if not self.missing or now < self._next_at:
+        if now < self._next_at:
             return
-        self.missing = False
+        self._next_at = float("inf")
         without: list[ReadPartition] = []
-        resets: dict[ReadPartition, int] = {}
+        resets: list[ReadPartition] = []
         doubtful: list[ReadPartition] = []
         for part in self._fetcher.parts.values():
-            if part.fault is not None or part.in_lookup:
+            if not part.is_to_be_placed:
                 continue
-            if part.position is not None:
-                if part.validating and self._is_to_compare(part, now):
+            if now < part.ask_at:
+                self._next_at = min(self._next_at, part.ask_at)
+            elif part.position is not None:
+                if self._is_to_compare(part, now):
                     doubtful.append(part)
-                continue
-            if part.reset is None and self._committed is not None:
+            elif part.reset is None and self._committed is not None:
                 without.append(part)
-                continue
-            if part.reset is None:
-                self._reset(part)
-            if part.reset is not None:
-                if part.leader == NO_NODE:
-                    self._metadata.want()
-                    self._again(now)
-                else:
-                    resets[part] = part.reset
+            elif self._is_to_reset(part, now):
+                resets.append(part)
         if without:
             self._look_up_committed(without)
         for leader, parts in _by_leader(resets).items():
-            self._look_up_resets(leader, {part: resets[part] for part in parts})
+            self._look_up_resets(leader, parts)
         for leader, parts in _by_leader(doubtful).items():
             self._ask_ends(leader, parts)
 
     def due_in(self, now: float) -> float:
         """Seconds until ``update`` has something to do."""
-        return max(0.0, self._next_at - now) if self.missing else float("inf")
+        return max(0.0, self._next_at - now)
 
-    def _again(self, now: float) -> None:
-        self._next_at = now + self._backoff_s
-        self.missing = True
+    def _again(self, part: ReadPartition, now: float) -> None:
+        """Ask about it after a pause, which grows with each question in vain."""
+        part.asked_in_vain += 1
+        pause_s = self._backoff_s * 2.0 ** min(part.asked_in_vain - 1, 30)
+        part.ask_at = now + min(pause_s, self._backoff_max_s)
+        self._next_at = min(self._next_at, part.ask_at)
+
+    def _is_to_reset(self, part: ReadPartition, now: float) -> bool:
+        """Whether the leader can be asked now."""
+        if part.reset is None:
+            self._reset(part)
+        if part.reset is not None and part.leader == NO_NODE:
+            self._metadata.want()
+            self._again(part, now)
+        return part.reset is not None and part.leader != NO_NODE
 
     def _reset(self, part: ReadPartition) -> None:
         """By ``auto.offset.reset``."""
@@ -161,7 +171,7 @@ class Positions:
             else:
                 self._reset(part)
         self._collect_missing(current)
-        self.missing = True
+        self.look()
         self._fetcher.changed = True
 
     @staticmethod
@@ -176,18 +186,20 @@ class Positions:
             part.fail(error)
         else:
             logger.debug("cannot look up where to begin in %s-%d: %s", *part.key, error)
-            self._again(self._clock())
+            self._again(part, self._clock())
 
     # -- resets
 
-    def _look_up_resets(self, leader: int, resets: Mapping[ReadPartition, int]) -> None:
-        wanted = {part.key: timestamp for part, timestamp in resets.items()}
-        versions = {part.key: (part, part.version) for part in resets}
-        for part in resets:
+    def _look_up_resets(self, leader: int, parts: list[ReadPartition]) -> None:
+        wanted = {part.key: part.reset for part in parts if part.reset is not None}
+        versions = {part.key: (part, part.version) for part in parts}
+        for part in parts:
             part.in_lookup = True
         self._run(
             leader,
-            lambda cluster, seconds: reset_offsets(cluster, wanted, self._read_committed, seconds),
+            lambda cluster, seconds: reset_offsets(
+                cluster, leader, wanted, self._read_committed, seconds
+            ),
             "where to begin",
             lambda found, error: self._take_resets(versions, found, error),
         )
@@ -213,19 +225,21 @@ class Positions:
     def _take_resets(
         self,
         versions: Mapping[Key, tuple[ReadPartition, int]],
-        offsets: Mapping[Key, Offset] | None,
+        listed: ListedOffsets | None,
         error: Exception | None,
     ) -> None:
         for key, (part, version) in versions.items():
             if part.version != version:
                 continue
             part.in_lookup = False
-            if offsets is None or key not in offsets:
+            row = None if listed is None else listed.found.get(key)
+            if row is None:
+                why = error if listed is None else listed.errors.get(key)
                 self._metadata.want()
-                self._failed(part, error or ClientError(f"no offset of {key[0]}-{key[1]}"))
+                self._failed(part, why or ClientError(f"no offset of {key[0]}-{key[1]}"))
                 continue
-            part.move(offsets[key].offset, offsets[key].leader_epoch)
-            logger.debug("reading %s-%d from offset %d", *key, offsets[key].offset)
+            part.move(row.offset, row.leader_epoch)
+            logger.debug("reading %s-%d from offset %d", *key, row.offset)
         self._fetcher.changed = True
 
     def out_of_range(self, part: ReadPartition, error: OffsetOutOfRange) -> None:
@@ -236,7 +250,7 @@ class Positions:
         logger.info("%s; continuing by auto.offset.reset=%s", error, self._policy)
         part.look_up(None)
         self._reset(part)
-        self.missing = True
+        self.look()
 
     def leave(self, parts: Iterable[ReadPartition]) -> None:
         """Their topics were deleted and created again: positions are of logs that are gone, and
@@ -249,7 +263,7 @@ class Positions:
                 self.out_of_range(part, error)
             elif part.reset is not None:
                 part.look_up(part.reset)
-                self.missing = True
+                self.look()
 
     # -- truncation (KIP-320)
 
@@ -258,7 +272,7 @@ class Positions:
         for part in parts:
             if part.position is not None:
                 part.validating = True
-                self.missing = True
+                self.look()
 
     def _is_to_compare(self, part: ReadPartition, now: float) -> bool:
         """Whether the leader can be asked now; where nobody can tell, the position is trusted."""
@@ -283,12 +297,13 @@ class Positions:
             self._compared(part)
             return False
         self._metadata.want()
-        self._again(now)
+        self._again(part, now)
         return False
 
     def _compared(self, part: ReadPartition) -> None:
         """What was fetched of it may be returned."""
         part.validating = False
+        part.ask_now()
         self._old_since.pop(part, None)
         self._fetcher.sets.resumed()
 
@@ -310,7 +325,7 @@ class Positions:
         ends: Mapping[Key, LeaderEpochEnd] | None,
         error: Exception | None,
     ) -> None:
-        self.missing = True
+        self.look()
         for key, question in asked.items():
             part = question.part
             if part.version != question.version:
@@ -323,7 +338,7 @@ class Positions:
                 why = error or (end.error if end is not None else None) or "no answer"
                 logger.debug("cannot compare %s-%d with its leader: %s", *key, why)
                 self._metadata.want()
-                self._again(self._clock())
+                self._again(part, self._clock())
             elif end.error is not None:
                 part.fail(end.error)
             elif end.epoch < 0 or end.offset < 0:
@@ -387,17 +402,23 @@ def _by_leader(parts: Iterable[ReadPartition]) -> dict[int, list[ReadPartition]]
 
 
 def reset_offsets(
-    cluster: Cluster, wanted: Mapping[Key, int], read_committed: bool, deadline: float
-) -> dict[Key, Offset]:
-    """Offsets by time; the end where no record is as new. Raises ClientError."""
-    with cluster.within(deadline):
-        offsets = list_offsets(cluster, wanted, read_committed=read_committed, deadline=deadline)
-        beyond = {key: LATEST for key, row in offsets.items() if row.offset == NO_OFFSET}
-        if beyond:
-            offsets.update(
-                list_offsets(cluster, beyond, read_committed=read_committed, deadline=deadline)
-            )
-    return offsets
+    cluster: Cluster,
+    leader: int,
+    wanted: Mapping[Key, int],
+    read_committed: bool,
+    deadline: float,
+) -> ListedOffsets:
+    """Offsets by time; the end where no record is as new. One attempt. Raises ClientError."""
+    retry = cluster.retry("offsets", deadline)
+    listed = offsets_of_leader(cluster, leader, wanted, read_committed, retry)
+    beyond = {key: LATEST for key, row in listed.found.items() if row.offset == NO_OFFSET}
+    if beyond:
+        ends = offsets_of_leader(cluster, leader, beyond, read_committed, retry)
+        for key in beyond:
+            del listed.found[key]
+        listed.found.update(ends.found)
+        listed.errors.update(ends.errors)
+    return listed
 
 
 def epoch_ends(

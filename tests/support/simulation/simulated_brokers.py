@@ -345,6 +345,7 @@ class Brokers:
             "OffsetCommit",
             "OffsetFetch",
             "ConsumerGroupHeartbeat",
+            "DescribeGroups",
         }
         is_wrong = broker.errors > 0
         broker.errors -= is_wrong

@@ -14,6 +14,7 @@ from support.simulation.simulated_brokers import TOPICS, Event, Key, Reply, Worl
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from kbroker.protocol.messages.describe_groups import DescribeGroupsResponse
 from kbroker.protocol.messages.heartbeat import HeartbeatResponse
 from kbroker.protocol.messages.join_group import JoinGroupResponse
 from kbroker.protocol.messages.leave_group import LeaveGroupResponse
@@ -383,6 +384,19 @@ class ClassicGroup(Group):
         if member is not None:
             self._touch(member)
         reply(HeartbeatResponse(error_code=error))
+
+    def _on_describe_groups(self, request: Any, reply: Reply, error: int) -> None:
+        rows = [
+            DescribeGroupsResponse.DescribedGroupMember(
+                member_id=one.id,
+                member_assignment=self.assignment.get(one.id, b""),
+            )
+            for one in self.members.values()
+        ]
+        group = DescribeGroupsResponse.DescribedGroup(
+            error_code=error, group_state=self.state.capitalize(), members=[] if error else rows
+        )
+        reply(DescribeGroupsResponse(groups=[group]))
 
     def _on_leave_group(self, request: Any, reply: Reply, error: int) -> None:
         for row in request.members:

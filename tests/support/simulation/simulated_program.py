@@ -202,7 +202,8 @@ class Program:
         part = self.core.fetcher.parts.get(key)
         if part is not None and part.position is not None:
             part.seek(offset, epoch)
-            self.core.positions.missing = self.core.fetcher.changed = True
+            self.core.positions.look()
+            self.core.fetcher.changed = True
             self.simulation.history.sought(self, key, offset)
             self.step_in(0.0)
 

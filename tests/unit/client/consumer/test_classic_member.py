@@ -27,6 +27,10 @@ from kbroker.client.consumer.subscriptions import (
 )
 from kbroker.client.errors import ClientClosed, CommitFailed, ConnectionLost
 from kbroker.errors import ErrorCode
+from kbroker.protocol.messages.describe_groups import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
 from kbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -272,6 +276,39 @@ def test_a_static_member_stays_when_it_ends():
     script.member.leave()
     assert isinstance(script.member.next(script.now), Ask)
     assert isinstance(script.member.next(script.now), End)
+
+
+def topics(**counts: int) -> dict[str, Topic]:
+    rows = {
+        name: {n: Partition(0, 0) for n in range(count)} for name, count in counts.items()
+    }
+    return {name: Topic(name, bytes(16), parts, False) for name, parts in rows.items()}
+
+
+@pytest.mark.parametrize(("others", "is_whole"), [((("t", 1),), False), ((("t", 1), ("t", 2)), True)])
+def test_a_static_leader_that_is_back_looks_whether_all_partitions_are_assigned(others, is_whole):
+    """The assignment is of its predecessor, and topics may have grown since; nobody else looks."""
+    script = Script(group_instance_id="i")
+    script.member.subscribe(frozenset({"t"}))
+    script.event()
+    script.member.prepared((), False)
+    script.asks(JoinGroupRequest)
+    script.joined(leader="me", skip_assignment=True)
+    script.member.take_topics(topics(t=3), script.now)
+    assert script.asks(SyncGroupRequest).assignments == []
+    script.synced(("t", 0))
+    script.event()
+    script.member.completed([("t", 0)], False)
+
+    assert script.asks(DescribeGroupsRequest).groups == ["g"]
+    member, group = DescribeGroupsResponse.DescribedGroupMember, DescribeGroupsResponse.DescribedGroup
+    assigned = [encode_assignment(Assignment(keys)) for keys in ((("t", 0),), others)]
+    rows = [member(member_assignment=data) for data in assigned]
+    script.answer(DescribeGroupsResponse(groups=[group(group_state="Stable", members=rows)]))
+    script.waits()
+
+    assert (script.member.state is ClassicState.STABLE) == is_whole
+    assert script.event() == (None if is_whole else Prepare(False))
 
 
 def test_leaving_does_not_wait_for_a_join():

@@ -64,7 +64,7 @@ def test_the_end_of_an_epoch_is_dropped_after_a_seek_even_to_the_same_offset():
     part.leader, part.leader_epoch = 0, 1
     for _ in range(2):
         part.seek(5, 0)
-        core.positions.missing = True
+        core.positions.look()
         core.positions.update(1000.0)
 
     asked.answers[0]({key: LeaderEpochEnd(0, 3)}, None)
@@ -81,7 +81,8 @@ def test_a_commit_that_is_on_its_way_is_waited_for_without_polling():
     second.
     """
     core = lone_core(**{"group.id": "g"})
-    core.metadata._wanted = core.positions.missing = False
+    core.metadata._wanted = False
+    core.positions.update(core._clock())
     now = core._commit_at + 1
     assert core._due_in(now) < 0.01
 

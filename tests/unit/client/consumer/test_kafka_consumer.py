@@ -182,6 +182,21 @@ def test_what_a_broker_refuses_is_raised_and_asked_for_again(scene):
         assert values(consumer, 3) == [0, 1, 2]
 
 
+def test_what_a_broker_refuses_again_and_again_is_raised_once_a_second(scene, monkeypatch):
+    """And is asked for no more often."""
+    scene.instead[0] = [{"error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED}] * 50
+    now = [1000.0]
+    with scene.consumer() as consumer:
+        monkeypatch.setattr(consumer._core.fetcher.sets, "_clock", lambda: now[0])
+        with pytest.raises(RejectedError, match="t-0"):
+            consumer.poll(WAIT_S)
+        assert consumer.poll(0.2) == []
+        assert len(scene.instead[0]) == 48
+        now[0] += 1.0
+        with pytest.raises(RejectedError, match="t-0"):
+            consumer.poll(WAIT_S)
+
+
 def test_a_topic_that_was_recreated_is_read_under_its_new_id(scene):
     scene.epoch = 5
     with scene.consumer() as consumer:
