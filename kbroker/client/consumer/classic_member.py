@@ -423,7 +423,11 @@ class ClassicMember:
             self._failed_request(group.error_code, f"describe group {self.group}", now)
             return
         self._to_review = False
-        if group.error_code or group.group_state != "Stable" or self.state is not ClassicState.STABLE:
+        if (
+            group.error_code
+            or group.group_state != "Stable"
+            or self.state is not ClassicState.STABLE
+        ):
             return
         assigned: set[Key] = set()
         try:

@@ -249,9 +249,7 @@ class ReadPartition:
     def is_to_be_placed(self) -> bool:
         """Whether something about its position is to be asked, and is not under way."""
         return (
-            (self.position is None or self.validating)
-            and not self.in_lookup
-            and self.fault is None
+            (self.position is None or self.validating) and not self.in_lookup and self.fault is None
         )
 
     def drop_reader(self) -> None:

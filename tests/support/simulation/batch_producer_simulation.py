@@ -10,7 +10,8 @@ What must be so:
 (c) Batches of a producer are in the order of ``send``, with idempotence or one request in flight.
 (d) A batch is in the log whole or not at all, and not if it was too large or had a bad record.
 (e) Of a transaction that ended as committed all is read, of one that was aborted nothing.
-(f) When the faults end, batches are acknowledged again. Nothing runs in circles.
+(f) When the faults end, batches are acknowledged again. Nothing runs in circles. What an abort has
+    given up leaves no gap in the numbers of what follows.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from support.simulation.simulated_batch_producer import PassingCluster, Simulate
 from support.simulation.simulated_brokers import KEYS, NODES, Key
 
 from kbroker.client.errors import ClientError, RejectedError, Timeout
+from kbroker.errors import ErrorCode
 from kbroker.record.builder import BatchBuilder
 
 # Beyond the deadlines of a call: its last attempts end with those of their requests.
@@ -91,10 +93,23 @@ class BatchSimulation(Script):
         began = self.world.now
         try:
             return call(*args, **named)
+        except RejectedError as error:
+            self._check_gap(error)
+            raise
         finally:
             self._note_acknowledged()
             took = self.world.now - began
             assert took <= self.delivery_s + SLACK_S, f"{call.__name__} took {took:.1f} s"
+
+    def _check_gap(self, error: RejectedError) -> None:
+        """Only a broker that does not know of newer leaders may miss what comes before a batch."""
+        if error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            (gap,) = (
+                there
+                for key, there in self.brokers.gaps.items()
+                if f"{key[0]}-{key[1]}:" in str(error)
+            )
+            assert not gap, f"a gap: {error}"
 
     def _note_acknowledged(self) -> None:
         for key, count in self.producer.acknowledged.items():

@@ -53,7 +53,10 @@ class Transaction:
 
 
 class ProduceBrokers(Brokers):
-    """poisoned: records that no broker takes. too_large: batches of so many records are."""
+    """poisoned: records that no broker takes. too_large: batches of so many records are. gaps: the
+    partitions in which a batch was last out of order, and whether for the leader: one that does not
+    know of its successors lacks what these have acknowledged.
+    """
 
     log_type = ProducedLog
 
@@ -64,6 +67,7 @@ class ProduceBrokers(Brokers):
         self.implicit = False  # the second protocol of transactions
         self.transactions: dict[str, Transaction] = {}
         self.appends = 0
+        self.gaps: dict[Key, bool] = {}
         self._producers = itertools.count(70)
 
     def move(self, key: Key, cut: int = 0) -> None:
@@ -130,6 +134,8 @@ class ProduceBrokers(Brokers):
         before = None
         if not error:
             error, before = log.check(made)
+        if error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            self.gaps[key] = log is self.leads[key].log
         if error:
             done(error, -1)
             return

@@ -144,7 +144,7 @@ class Program:
         """What has reached the program."""
         core, chance = self.core, self.world.random
         kind, collect = self._call()
-        ends = chance.random()
+        ends, is_cancelled = chance.random(), False
 
         def interrupted() -> list[Any]:
             if collect():
@@ -163,7 +163,11 @@ class Program:
                 return []
             if ends > 0.97:
                 core.collector.keep(found)  # the call was cancelled
-                return []
+                is_cancelled = True
+        if is_cancelled:
+            if not self._commits_itself and chance.random() < 0.5:
+                self._commit()
+            return []
         return rows_of(found, kind)
 
     def _call(self) -> tuple[Kind, Callable[[], list[Any]]]:

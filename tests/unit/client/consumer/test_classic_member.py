@@ -279,13 +279,13 @@ def test_a_static_member_stays_when_it_ends():
 
 
 def topics(**counts: int) -> dict[str, Topic]:
-    rows = {
-        name: {n: Partition(0, 0) for n in range(count)} for name, count in counts.items()
-    }
+    rows = {name: {n: Partition(0, 0) for n in range(count)} for name, count in counts.items()}
     return {name: Topic(name, bytes(16), parts, False) for name, parts in rows.items()}
 
 
-@pytest.mark.parametrize(("others", "is_whole"), [((("t", 1),), False), ((("t", 1), ("t", 2)), True)])
+@pytest.mark.parametrize(
+    ("others", "is_whole"), [((("t", 1),), False), ((("t", 1), ("t", 2)), True)]
+)
 def test_a_static_leader_that_is_back_looks_whether_all_partitions_are_assigned(others, is_whole):
     """The assignment is of its predecessor, and topics may have grown since; nobody else looks."""
     script = Script(group_instance_id="i")
@@ -301,7 +301,10 @@ def test_a_static_leader_that_is_back_looks_whether_all_partitions_are_assigned(
     script.member.completed([("t", 0)], False)
 
     assert script.asks(DescribeGroupsRequest).groups == ["g"]
-    member, group = DescribeGroupsResponse.DescribedGroupMember, DescribeGroupsResponse.DescribedGroup
+    member, group = (
+        DescribeGroupsResponse.DescribedGroupMember,
+        DescribeGroupsResponse.DescribedGroup,
+    )
     assigned = [encode_assignment(Assignment(keys)) for keys in ((("t", 0),), others)]
     rows = [member(member_assignment=data) for data in assigned]
     script.answer(DescribeGroupsResponse(groups=[group(group_state="Stable", members=rows)]))
