@@ -97,15 +97,13 @@ class ConsumerMember:
         """``poll`` was called."""
         self._polled_at = now
         if self.state is ConsumerProtocolState.IDLE and self._stopped and self._event is None:
-            self._stopped = False
-            self._join()
+            self._begin()
 
     def subscribe(self, topics: frozenset[str]) -> None:
         """Take part with these topics from now on."""
         self.topics = topics
         if self.state is ConsumerProtocolState.IDLE:
-            self._stopped = False
-            self._join()
+            self._begin()
 
     def topics_changed(self) -> None:
         """The coordinator sees that by itself."""
@@ -283,6 +281,14 @@ class ConsumerMember:
         )
 
     # -- the ends of membership
+
+    def _begin(self) -> None:
+        """Join: first, or after an error, since which others may have its partitions."""
+        self._stopped = False
+        if self._owned:
+            self._fence("it tries again after an error")
+        else:
+            self._join()
 
     def _join(self) -> None:
         self.state = ConsumerProtocolState.JOINING

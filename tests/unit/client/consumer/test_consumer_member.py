@@ -234,4 +234,8 @@ def test_what_forbids_membership_is_raised_and_tried_again_by_the_next_poll():
     assert isinstance(script.member.event(), Fatal)
     assert script.waits() == float("inf")
     script.member.polled(script.now)
-    assert script.beats().member_epoch == 0
+    assert script.waits() == float("inf")
+    assert script.member.event() == Prepare(True), "others may have its partitions by now"
+    script.member.prepared((), True)
+    request = script.beats()
+    assert (request.member_epoch, request.topic_partitions) == (0, [])
