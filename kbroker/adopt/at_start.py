@@ -133,7 +133,9 @@ def _holds_logs(log_dir: str) -> bool:
         logger.error("cannot search %s for topics: %s", log_dir, error)
         return False
     try:
-        found = scan_partitions(log_dir)
+        partitions = scan_partitions(log_dir)
     except FileNotFoundError:
         return False  # made when the first partition is
-    return any(holds_segments(os.path.join(log_dir, f"{name}-{number}")) for name, number in found)
+    return any(
+        holds_segments(os.path.join(log_dir, f"{name}-{number}")) for name, number in partitions
+    )

@@ -20,7 +20,7 @@ def batches_of(path: str, *, partial_tail: bool) -> list[RecordBatch]:
     """
     with open(path, "rb") as file:
         data = memoryview(file.read())
-    found = []
+    batches = []
     position = 0
     while position < len(data):
         if not any(data[position : position + _SOME]) and not any(data[position:]):
@@ -32,6 +32,6 @@ def batches_of(path: str, *, partial_tail: bool) -> list[RecordBatch]:
             if partial_tail and error.status is BatchStatus.TRUNCATED:
                 break
             raise Refusal(f"{path}: {error} at position {position}; {COPY_AGAIN}") from error
-        found.append(batch)
+        batches.append(batch)
         position += batch.size
-    return found
+    return batches

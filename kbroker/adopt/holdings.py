@@ -95,19 +95,19 @@ class Holdings:
 
     def _places(self) -> dict[TopicPartition, str]:
         """The log directory of every partition."""
-        found: dict[TopicPartition, str] = {}
+        places: dict[TopicPartition, str] = {}
         for log_dir in self.log_dirs:
             for key in scan_partitions(log_dir):
                 if key[0] == METADATA_TOPIC:
                     continue
-                found[key] = log_dir
+                places[key] = log_dir
                 path = os.path.join(log_dir, partition_dir_name(*key))
                 if os.path.exists(os.path.join(path, QUARANTINE_MARKER)):
                     self.notes.append(
                         f"{path} is damaged ({QUARANTINE_MARKER} says how); Kafka would truncate "
                         "it."
                     )
-        return found
+        return places
 
     def strays(self) -> list[str]:
         """Directories that kbroker set aside."""
@@ -140,15 +140,15 @@ class Holdings:
         return topics
 
     def _broker_configs(self, store: NodeFile) -> dict[str, dict[str, str]]:
-        found = {}
+        configs = {}
         for entity in store.children(paths.BROKER_CONFIGS):
             config = paths.decode_config(store.get(f"{paths.BROKER_CONFIGS}/{entity}").data)
             kept = {key: text for key, text in config.items() if key not in _OWN_SETTINGS}
             for key in sorted(config.keys() - kept.keys()):
                 self.notes.append(f"{key} is a setting of kbroker only and is not handed over.")
             if kept:
-                found["" if entity == paths.DEFAULT_ENTITY else entity] = kept
-        return found
+                configs["" if entity == paths.DEFAULT_ENTITY else entity] = kept
+        return configs
 
     def _note_group_configs(self, store: NodeFile) -> None:
         """Note the settings of groups, which neither 2.7 nor 3.9 has."""

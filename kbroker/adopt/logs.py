@@ -200,8 +200,8 @@ def check_producer_snapshots(directory: str, end: int, log: str, advice: str) ->
 
 def _walk_end(path: str, base: int, length: int) -> Scan:
     """Walk the headers after the last index entry of a segment."""
-    found = _ask_index(OffsetIndex, path, base, length, lambda offsets: offsets.lookup(LARGEST))
-    position = 0 if found is None else found[1]
+    entry = _ask_index(OffsetIndex, path, base, length, lambda offsets: offsets.lookup(LARGEST))
+    position = 0 if entry is None else entry[1]
     fd = os.open(os.path.join(path, segment_name(base, LOG_SUFFIX)), os.O_RDONLY | os.O_CLOEXEC)
     try:
         scan = scan_segment(fd, base, length, position=position, verify=False)

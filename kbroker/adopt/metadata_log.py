@@ -88,9 +88,9 @@ def _list(directory: str) -> tuple[list[tuple[int, str]], list[int]]:
     """Snapshots as (end offset, path), and base offsets of segments, both rising."""
     snapshots, bases = [], []
     for name in os.listdir(directory):
-        found = _SNAPSHOT.fullmatch(name)
-        if found is not None:
-            snapshots.append((int(found[1]), os.path.join(directory, name)))
+        match = _SNAPSHOT.fullmatch(name)
+        if match is not None:
+            snapshots.append((int(match[1]), os.path.join(directory, name)))
         elif name.endswith(LOG_SUFFIX):
             base = base_offset_of(name)
             if base is not None:

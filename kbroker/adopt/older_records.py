@@ -47,7 +47,7 @@ Say = Callable[[str], None]
 
 def find(holdings: Holdings) -> dict[str, int]:
     """Segments with records to change, and how many. Raises Refusal, OSError."""
-    found = {}
+    records = {}
     for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
         for key in sorted(holdings.places):
             path = holdings.path_of(*key) if key[0] == topic else None
@@ -63,8 +63,8 @@ def find(holdings: Holdings) -> dict[str, int]:
                     for record in batch
                 )
                 if count:
-                    found[file] = count
-    return found
+                    records[file] = count
+    return records
 
 
 def rewrite(files: dict[str, int], say: Say) -> None:

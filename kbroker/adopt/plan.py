@@ -56,7 +56,7 @@ class TopicPlan:
 
     @property
     def size(self) -> int:
-        return sum(found.size for found in self.logs.values())
+        return sum(log.size for log in self.logs.values())
 
 
 class AdoptionPlan:
@@ -110,12 +110,12 @@ def plan_for(
 
         metadata = read_zookeeper(zookeeper, plan.identity)
     starts = LogStarts(metadata, leave_behind=without_remote_records)
-    found = _look_at_logs(directories, metadata, starts, progress)
+    logs_by_topic = _look_at_logs(directories, metadata, starts, progress)
     plan.notes += starts.notes
     if metadata is None:
-        _plan_without_metadata(plan, found)
+        _plan_without_metadata(plan, logs_by_topic)
     else:
-        _plan_from_metadata(plan, metadata, found)
+        _plan_from_metadata(plan, metadata, logs_by_topic)
     _check_missing(plan, metadata, missing_begin_empty)
     _plan_producer_ids(plan, metadata)
     for directory in directories:
@@ -204,14 +204,14 @@ def _look_at_logs(
             for name in names
             if "compact" in kept_topic_settings(metadata, name)[0].get("cleanup.policy", "")
         }
-    found: Found = {}
+    logs_by_topic: Found = {}
     total = sum(len(directory.partitions) for directory in directories)
     done = 0
     for directory in directories:
         for key, path in directory.partitions.items():
             gaps = key in directory.cleaned or key[0] in INTERNAL_TOPICS
             gaps = gaps or (compacted is not None and key[0] in compacted)
-            log = found.setdefault(key[0], {})[key[1]] = logs.look_at(
+            log = logs_by_topic.setdefault(key[0], {})[key[1]] = logs.look_at(
                 path,
                 directory.recovery_points.get(key, 0),
                 directory.log_starts.get(key, 0),
@@ -221,13 +221,13 @@ def _look_at_logs(
             starts.check(key, directory, log)
             done += 1
             progress(f"checked {done:,} of {counted(total, 'partition')}, {path}")
-    return found
+    return logs_by_topic
 
 
-def _topic_id(name: str, found: Mapping[int, logs.FoundLog]) -> bytes | None:
+def _topic_id(name: str, logs_here: Mapping[int, logs.FoundLog]) -> bytes | None:
     """The id that the partitions' directories agree on. Raises Refusal."""
     topic_id: bytes | None = None
-    for log in found.values():
+    for log in logs_here.values():
         try:
             here = read_partition_metadata(log.path)
         except CorruptMetadataError as error:
@@ -248,11 +248,11 @@ def _topic_id(name: str, found: Mapping[int, logs.FoundLog]) -> bytes | None:
 
 def _add_topic(
     plan: AdoptionPlan, name: str, topic_id: bytes, config: dict[str, str], count: int,
-    found: Mapping[int, logs.FoundLog],
+    logs_here: Mapping[int, logs.FoundLog],
 ) -> TopicPlan:  # fmt: skip
     topic = TopicPlan(name, topic_id, config)
     for number in range(count):
-        log = found.get(number)
+        log = logs_here.get(number)
         if log is None:
             topic.empty.append(number)
             continue
@@ -267,12 +267,12 @@ def _add_topic(
 # ---- KRaft: the metadata log says it all ----
 
 
-def _plan_from_metadata(plan: AdoptionPlan, metadata: MetadataImage, found: Found) -> None:
+def _plan_from_metadata(plan: AdoptionPlan, metadata: MetadataImage, logs_by_topic: Found) -> None:
     if plan.identity.is_kraft:
         plan.metadata_end_offset = metadata.end_offset
     plan.features = dict(sorted(metadata.features.items()))
     for image in sorted(metadata.topics.values(), key=lambda one: one.name):
-        here = found.pop(image.name, {})
+        here = logs_by_topic.pop(image.name, {})
         _check_topic(plan, image, here)
         config, notes = kept_topic_settings(metadata, image.name)
         if plan.identity.is_kraft:
@@ -286,8 +286,8 @@ def _plan_from_metadata(plan: AdoptionPlan, metadata: MetadataImage, found: Foun
         for number, partition in image.partitions.items():
             known = topic.leader_epochs.get(number, 0)
             topic.leader_epochs[number] = max(known, partition.leader_epoch + 1)
-    for name in sorted(found):
-        ids = [_topic_id(name, {number: log}) for number, log in found[name].items()]
+    for name in sorted(logs_by_topic):
+        ids = [_topic_id(name, {number: log}) for number, log in logs_by_topic[name].items()]
         plan.left_alone[name] = {topic_id for topic_id in ids if topic_id is not None}
         plan.notes.append(
             f"Topic {name} is on disk but not in the metadata: it was deleted, or another broker "
@@ -345,10 +345,10 @@ def _check_topic(
 # ---- ZooKeeper mode: the settings were in ZooKeeper ----
 
 
-def _plan_without_metadata(plan: AdoptionPlan, found: Found) -> None:
+def _plan_without_metadata(plan: AdoptionPlan, logs_by_topic: Found) -> None:
     plan.settings_known = False
     cleaned = {key[0] for directory in plan.directories for key in directory.cleaned}
-    for name, here in sorted(found.items()):
+    for name, here in sorted(logs_by_topic.items()):
         config = settings_when_found(name, name in cleaned)
         topic_id = _topic_id(name, here) or new_uuid()
         _add_topic(plan, name, topic_id, config, max(here) + 1, here)

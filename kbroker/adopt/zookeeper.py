@@ -188,8 +188,8 @@ def _count_security(client: Nodes, image: MetadataImage) -> None:
     """Access rules, credentials and quotas, which are only counted."""
     for kind in _children(client, ACLS):
         for name in _children(client, f"{ACLS}/{kind}"):
-            found = json.loads(client.get(f"{ACLS}/{kind}/{name}")[0] or b"{}").get("acls", [])
-            image.acls |= {f"{kind}/{name}/{n}".encode() for n in range(len(found))}
+            acls = json.loads(client.get(f"{ACLS}/{kind}/{name}")[0] or b"{}").get("acls", [])
+            image.acls |= {f"{kind}/{name}/{n}".encode() for n in range(len(acls))}
     for place in (USERS, CLIENTS):
         for name in _children(client, place):
             for key in paths.decode_config(client.get(f"{place}/{name}")[0]):

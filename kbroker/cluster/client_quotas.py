@@ -69,8 +69,8 @@ class ClientQuotas:
 
 def address_rates(quotas: Mapping[str, Mapping[str, float]], key: str) -> dict[str | None, float]:
     """The quotas of IP addresses; None: of all others."""
-    found: dict[str | None, float] = {}
+    rates: dict[str | None, float] = {}
     for path, bounds in quotas.items():
         if key in bounds and (entity := parse_entity(path)).has(IP):
-            found[entity.name_of(IP)] = bounds[key]
-    return found
+            rates[entity.name_of(IP)] = bounds[key]
+    return rates

@@ -187,8 +187,8 @@ class ClusterImage:
                 for broker_id in partition.replicas
             }
             self.derived[MISSING] = sorted(assigned - self.brokers.keys())
-        found: list[BrokerId] = self.derived[MISSING]
-        return found
+        brokers: list[BrokerId] = self.derived[MISSING]
+        return brokers
 
     def _note_gone(self, names: Iterable[str]) -> None:
         for name in names:

@@ -44,7 +44,7 @@ def decoded(layer: Mapping[str, str], encoder: PasswordEncoder | None) -> dict[s
     """A broker's stored configs with its passwords in plaintext. COMPAT: those that cannot be
     decrypted are left out, with an error in the log.
     """
-    found = {}
+    values = {}
     for name, text in layer.items():
         if is_password(name):
             try:
@@ -55,8 +55,8 @@ def decoded(layer: Mapping[str, str], encoder: PasswordEncoder | None) -> dict[s
                     name, error, SECRET, OLD_SECRET,
                 )  # fmt: skip
                 continue
-        found[name] = text
-    return found
+        values[name] = text
+    return values
 
 
 def _decoded(text: str, encoder: PasswordEncoder | None) -> str:
@@ -74,7 +74,7 @@ def encoded(
     """A broker's configs as they are stored. stored: those that are there now, whose encrypted
     texts stay where the password is the same. INVALID_REQUEST without a secret.
     """
-    found = dict(layer)
+    values = dict(layer)
     for name in filter(is_password, layer):
         if encoder is None:
             raise WireError(
@@ -85,8 +85,8 @@ def encoded(
         text = stored.get(name)
         if text is None or not _is_of(text, layer[name], encoder):
             text = encoder.encode(layer[name])
-        found[name] = text
-    return found
+        values[name] = text
+    return values
 
 
 def _is_of(text: str, password: str, encoder: PasswordEncoder) -> bool:
@@ -103,11 +103,11 @@ def reencoded(layer: Mapping[str, str], encoder: PasswordEncoder | None) -> dict
     """
     if encoder is None:
         return None
-    found = dict(layer)
+    values = dict(layer)
     for name in filter(is_password, layer):
         try:
             if not encoder.is_current(layer[name]):
-                found[name] = encoder.encode(encoder.decode(layer[name]))
+                values[name] = encoder.encode(encoder.decode(layer[name]))
         except BadPassword:
             continue
-    return found if found != layer else None
+    return values if values != layer else None

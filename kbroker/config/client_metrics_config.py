@@ -67,17 +67,17 @@ def validate_subscription(configs: Mapping[str, str]) -> None:
 
 def patterns(text: str) -> dict[str, re.Pattern[str]]:
     """The patterns of ``match``, by selector. Raises ConfigError."""
-    found: dict[str, re.Pattern[str]] = {}
+    compiled: dict[str, re.Pattern[str]] = {}
     for item in split_list(text):
         selector, equals, pattern = item.partition("=")
         selector, pattern = selector.strip(), pattern.strip()
         if not equals or selector not in SELECTORS:
             raise ConfigError(MATCH, item[:200], f"selector=pattern, of {', '.join(SELECTORS)}")
-        if len(pattern) > PATTERN_CHARS_MAX or len(found) >= PATTERNS_MAX:
+        if len(pattern) > PATTERN_CHARS_MAX or len(compiled) >= PATTERNS_MAX:
             allowed = f"{PATTERNS_MAX} patterns of up to {PATTERN_CHARS_MAX} characters"
             raise ConfigError(MATCH, item[:200], allowed)
         try:
-            found[selector] = re.compile(pattern)
+            compiled[selector] = re.compile(pattern)
         except re.error as error:
             raise ConfigError(MATCH, item[:200], f"a regular expression ({error})") from None
-    return found
+    return compiled

@@ -43,11 +43,11 @@ class Listener(NamedTuple):
 
 def parse_endpoint(text: str) -> tuple[str, str, int] | None:
     """(name, host, port) of ``NAME://host:port``, None if it is not of that form."""
-    name, found, address = text.partition("://")
+    name, separator, address = text.partition("://")
     host, colon, digits = address.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
-    if not (found and colon and name and _NAME_CHARS.issuperset(name)):
+    if not (separator and colon and name and _NAME_CHARS.issuperset(name)):
         return None
     if not (_HOST_CHARS.issuperset(host) and digits.isascii() and digits.isdigit()):
         return None

@@ -217,9 +217,9 @@ class BrokerConfig:
         """The version of requests between brokers: ``inter.broker.protocol.version``; for a
         standalone broker the newest that it knows.
         """
-        found = find_version(self._values["inter.broker.protocol.version"])
-        assert found is not None or not self.uses_zookeeper, "checked"
-        return max(ProtocolVersion) if found is None else found
+        version = find_version(self._values["inter.broker.protocol.version"])
+        assert version is not None or not self.uses_zookeeper, "checked"
+        return max(ProtocolVersion) if version is None else version
 
     @property
     def log_flush_interval_ms(self) -> int:
@@ -285,12 +285,12 @@ class BrokerConfig:
 def is_own_directory(path: str) -> bool:
     """Whether only this user can create files there. With ``sudo -E`` it may be another's."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return False
-    is_mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    is_mine = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
     return (
-        is_mine and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and os.access(path, os.W_OK)
+        is_mine and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and os.access(path, os.W_OK)
     )
 
 

@@ -29,9 +29,9 @@ def masked_settings(config: BrokerConfig) -> dict[str, str]:
     return found
 
 
-def _hidden(found: re.Match[str]) -> str:
-    quote = found[2][0] if found[2][0] in "\"'" else ""
-    return f"{found[1]}{quote}{HIDDEN}{quote}"
+def _hidden(match: re.Match[str]) -> str:
+    quote = match[2][0] if match[2][0] in "\"'" else ""
+    return f"{match[1]}{quote}{HIDDEN}{quote}"
 
 
 def without_secrets(text: str) -> str:

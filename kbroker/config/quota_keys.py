@@ -71,12 +71,12 @@ def read_quotas(
     """The quotas among the configs of an entity, and the errors of those that cannot be read. What
     else is there, such as a user's credentials, is left out.
     """
-    found: dict[str, float] = {}
+    quotas: dict[str, float] = {}
     errors = []
     for name, key in keys.items():
         if name in config:
             try:
-                found[name] = key.parse(config[name])
+                quotas[name] = key.parse(config[name])
             except ValueError as error:
                 errors.append(str(error))
-    return found, errors
+    return quotas, errors

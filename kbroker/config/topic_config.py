@@ -88,14 +88,14 @@ def unusable(
     overrides: Mapping[str, str], keys: Mapping[str, Key] = TOPIC_KEYS
 ) -> dict[str, ConfigError]:
     """The configs of a topic, or those with other keys, whose values are not allowed."""
-    found = {}
+    problems = {}
     for name, text in overrides.items():
         try:
             if name in keys:
                 keys[name].parse(text)
         except ConfigError as error:
-            found[name] = error
-    return found
+            problems[name] = error
+    return problems
 
 
 def topic_key(name: str, text: str | None = None) -> Key:

@@ -213,10 +213,10 @@ async def handle_describe_delegation_token(
         tokens = []
         after, is_last = "", False
         while not is_last:
-            found = await ctx.controller(DESCRIBE_TOKENS, DescribeTokens(owners, after))
-            tokens += [described(ctx, token) for token in visible(ctx, found.tokens)]
-            is_last = found.is_last
-            after = found.tokens[-1].token_id if found.tokens else ""
+            page = await ctx.controller(DESCRIBE_TOKENS, DescribeTokens(owners, after))
+            tokens += [described(ctx, token) for token in visible(ctx, page.tokens)]
+            is_last = page.is_last
+            after = page.tokens[-1].token_id if page.tokens else ""
     except WireError as error:
         return cls(error_code=int(error.code))
     return cls(tokens=tokens)

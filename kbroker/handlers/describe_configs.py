@@ -146,11 +146,11 @@ def settings_of_broker(ctx: RequestContext, name: str, names: set[str] | None) -
     stored = ctx.image.broker_config
     layers = [(int(ConfigSource.DYNAMIC_DEFAULT_BROKER), stored.get(DEFAULT, {}))]
     if name == DEFAULT_BROKER:
-        found = describe_broker_defaults(ctx.config, names)
+        described = describe_broker_defaults(ctx.config, names)
     else:
-        found = describe_broker(ctx.config, names)
+        described = describe_broker(ctx.config, names)
         layers.insert(0, (int(ConfigSource.DYNAMIC_BROKER), stored.get(name, {})))
-    return found + describe_unknown(layers, names)
+    return described + describe_unknown(layers, names)
 
 
 def describe(

@@ -66,8 +66,8 @@ async def handle_describe_producers(
 
     response = DescribeProducersResponse()
     entry = DescribeProducersResponse.TopicResponse
-    found = each_partition(ctx, numbers.items(), start, owners.send, partition_result)
-    async for name, results in found:
+    rows = each_partition(ctx, numbers.items(), start, owners.send, partition_result)
+    async for name, results in rows:
         response.topics.append(entry(name=name, partitions=results))
     return response
 
@@ -96,7 +96,7 @@ async def partition_result(
     if isinstance(asked, WireError):
         return failed(number, asked)
     try:
-        found = await asked
+        producers = await asked
     except WireError as error:
         return failed(number, error)
     producer = DescribeProducersResponse.ProducerState
@@ -111,7 +111,7 @@ async def partition_result(
                 coordinator_epoch=known.coordinator_epoch,
                 current_txn_start_offset=known.current_txn_start_offset,
             )
-            for known in found.producers
+            for known in producers.producers
         ],
     )
 

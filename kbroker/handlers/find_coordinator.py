@@ -91,10 +91,10 @@ async def handle_find_coordinator(
     if ctx.api_version < 4:
         if request.key not in allowed:
             raise WireError(kind.kind.error)
-        found = FindCoordinatorResponse(**locate(ctx, kind.topic, request.key))
-        if not found.error_code:
-            found.error_message = NO_ERROR
-        return found
+        response = FindCoordinatorResponse(**locate(ctx, kind.topic, request.key))
+        if not response.error_code:
+            response.error_message = NO_ERROR
+        return response
     coordinator = FindCoordinatorResponse.Coordinator
     return FindCoordinatorResponse(
         coordinators=[

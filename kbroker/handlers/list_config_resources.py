@@ -30,19 +30,19 @@ async def handle_list_config_resources(
     wanted = {CLIENT_METRICS} if ctx.api_version == 0 else set(request.resource_types) or TYPES
     if not wanted <= TYPES:
         raise WireError(ErrorCode.UNSUPPORTED_VERSION)
-    found: list[tuple[str, int]] = []
+    resources: list[tuple[str, int]] = []
     if TOPIC in wanted:
-        found += [(name, TOPIC) for name in ctx.image.topics]
+        resources += [(name, TOPIC) for name in ctx.image.topics]
     if BROKER in wanted:
-        found += [(str(broker_id), BROKER) for broker_id in ctx.image.brokers]
+        resources += [(str(broker_id), BROKER) for broker_id in ctx.image.brokers]
     if CLIENT_METRICS in wanted:
-        found += [(name, CLIENT_METRICS) for name in ctx.image.client_metrics]
+        resources += [(name, CLIENT_METRICS) for name in ctx.image.client_metrics]
     if GROUP in wanted:
-        found += [(group, GROUP) for group in ctx.image.group_config]
+        resources += [(group, GROUP) for group in ctx.image.group_config]
     entry = ListConfigResourcesResponse.ConfigResource
     return ListConfigResourcesResponse(
         config_resources=[
             entry(resource_name=name, resource_type=resource_type)
-            async for name, resource_type in ctx.each(found)
+            async for name, resource_type in ctx.each(resources)
         ]
     )

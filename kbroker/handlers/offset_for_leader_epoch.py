@@ -119,11 +119,11 @@ async def partition_result(partition: Partition, asked: Asked) -> Row:
     if isinstance(asked, WireError):
         return failed(number, asked)
     try:
-        found = asked if isinstance(asked, EpochEndReply) else await asked
+        epoch_end = asked if isinstance(asked, EpochEndReply) else await asked
     except WireError as error:
         return failed(number, error)
     return OffsetForLeaderEpochResponse.EpochEndOffset(
-        partition=number, leader_epoch=found.leader_epoch, end_offset=found.end_offset
+        partition=number, leader_epoch=epoch_end.leader_epoch, end_offset=epoch_end.end_offset
     )
 
 

@@ -78,10 +78,10 @@ async def handle_list_partition_reassignments(
             for number in topic.partition_indexes
         ]
     asked = ListReassignments(wanted)
-    found = await ctx.controller(LIST_REASSIGNMENTS, asked, bound_of(request.timeout_ms))
+    reassignments = await ctx.controller(LIST_REASSIGNMENTS, asked, bound_of(request.timeout_ms))
     cls = ListPartitionReassignmentsResponse
     topics: dict[str, list[ListPartitionReassignmentsResponse.OngoingPartitionReassignment]] = {}
-    async for one in ctx.each(found):
+    async for one in ctx.each(reassignments):
         row = cls.OngoingPartitionReassignment(
             partition_index=one.partition,
             replicas=one.replicas,

@@ -228,16 +228,18 @@ async def looked_up(
         return kept[key]
     asked = FindCredential(step.name, step.mechanism, step.is_token)
     try:
-        found = await ctx.controller(FIND_CREDENTIAL, asked)
+        answer = await ctx.controller(FIND_CREDENTIAL, asked)
     except WireError as error:
         raise Unavailable(str(error)) from None
     # The answer to another question must not let anybody in.
-    if (found.name, found.mechanism) != (step.name, step.mechanism):
+    if (answer.name, answer.mechanism) != (step.name, step.mechanism):
         raise Unavailable("the controller process has answered another question")
-    if found.user is None or (not step.is_token and found.user != step.name):
-        return Nobody(found.salt, found.iterations)
-    credential = ScramCredential(found.salt, found.stored_key, found.server_key, found.iterations)
-    stored = StoredCredential(found.user, credential, found.expires_ms)
+    if answer.user is None or (not step.is_token and answer.user != step.name):
+        return Nobody(answer.salt, answer.iterations)
+    credential = ScramCredential(
+        answer.salt, answer.stored_key, answer.server_key, answer.iterations
+    )
+    stored = StoredCredential(answer.user, credential, answer.expires_ms)
     if not step.is_token:  # those end by themselves
         login.keep = kept, key, stored
     return stored

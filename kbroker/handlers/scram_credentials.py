@@ -61,15 +61,15 @@ async def handle_describe_user_scram_credentials(
     """The mechanisms of the named users; of all that have any, without names."""
     named = Counter(user.name for user in request.users or ())
     if not named:
-        found = await ctx.controller(DESCRIBE_SCRAM, DescribeScram(None))
-        return DescribeUserScramCredentialsResponse(results=[described(*row) for row in found])
+        users = await ctx.controller(DESCRIBE_SCRAM, DescribeScram(None))
+        return DescribeUserScramCredentialsResponse(results=[described(*row) for row in users])
     errors = {name: error_of(name, count) for name, count in named.items()}
     asked = [name for name, error in errors.items() if error is None]
     infos: dict[str, Sequence[tuple[int, int]]] = {}
     for first in range(0, len(asked), CALL_USERS_MAX):
         part = DescribeScram(asked[first : first + CALL_USERS_MAX])
-        found = await ctx.controller(DESCRIBE_SCRAM, part)
-        infos |= {row.user: row.infos for row in found}
+        users = await ctx.controller(DESCRIBE_SCRAM, part)
+        infos |= {row.user: row.infos for row in users}
     results = []
     for name, error in errors.items():
         if error is None and not infos[name]:

@@ -62,19 +62,19 @@ async def handle_get_telemetry_subscriptions(
     ctx: RequestContext, request: GetTelemetrySubscriptionsRequest
 ) -> GetTelemetrySubscriptionsResponse:
     """Tell a client what to push, and how often."""
-    instance_id, found = telemetry(ctx).subscribe(
+    instance_id, subscription = telemetry(ctx).subscribe(
         request.client_instance_id, known_by(ctx), now_ms()
     )
     from kbroker.protocol.messages import get_telemetry_subscriptions as messages
 
     return messages.GetTelemetrySubscriptionsResponse(
         client_instance_id=instance_id,
-        subscription_id=found.number,
+        subscription_id=subscription.number,
         accepted_compression_types=COMPRESSIONS,
-        push_interval_ms=found.interval_ms,
+        push_interval_ms=subscription.interval_ms,
         telemetry_max_bytes=ctx.config["telemetry.max.bytes"],
         delta_temporality=True,
-        requested_metrics=list(found.prefixes),
+        requested_metrics=list(subscription.prefixes),
     )
 
 

@@ -73,9 +73,9 @@ async def decoded(asked: ControlMessage, sleep: Callable[[int], Pending[None]]) 
     api = ApiKey(asked.api_key)
     steps = codec.decode_steps(request_class(api), asked.version, asked.body)
     while True:
-        found = run_for(steps, SLICE_NS)
-        if found is not None:
-            return found[0]
+        message = run_for(steps, SLICE_NS)
+        if message is not None:
+            return message[0]
         await sleep(0)
 
 

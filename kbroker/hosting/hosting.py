@@ -89,14 +89,17 @@ class Hosting:
         """Note every change there, before anybody learns of it."""
         self._journal = journal
 
-    def restore(self, found: Remembered) -> None:
+    def restore(self, remembered: Remembered) -> None:
         """Continue where the last incarnation of this process has ended."""
-        self.broker_epoch, self.controller_epoch = found.broker_epoch, found.controller_epoch
-        self.image.version = found.version
-        self.image.changed(found.controller_epoch)
+        self.broker_epoch, self.controller_epoch = (
+            remembered.broker_epoch,
+            remembered.controller_epoch,
+        )
+        self.image.version = remembered.version
+        self.image.changed(remembered.controller_epoch)
         self.image.version += VERSIONS_SKIPPED
-        self.metadata.restore(found.controller_id, found.brokers, found.known)
-        self.replicas.restore(found.hosted)
+        self.metadata.restore(remembered.controller_id, remembered.brokers, remembered.known)
+        self.replicas.restore(remembered.hosted)
 
     def release_unused(self, assigned: Mapping[str, Iterable[int]]) -> None:
         """Free slots whose logs were deleted, or whose replicas nobody has learned of, before the
@@ -344,10 +347,10 @@ class Hosting:
         topic = self.replicas.topic(name)
         return NO_CREATION if topic is None else topic.creation
 
-    def learn_creations(self, found: Mapping[str, bytes]) -> None:
+    def learn_creations(self, creations: Mapping[str, bytes]) -> None:
         """The creations of topics whose replicas are here already, and may be open."""
         learned: list[PartitionKey] = []
-        for name, creation in found.items():
+        for name, creation in creations.items():
             topic = self.replicas.topic(name)
             if topic is not None and topic.creation != creation:
                 self.replicas.learn(name, creation)

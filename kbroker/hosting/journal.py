@@ -184,23 +184,23 @@ def _replica(name: str, number: int, slot: int, incarnation: int, *told: Any) ->
 
 def remembered(content: bytes, slots: JournaledSlots) -> Remembered | None:
     """What a journal says. None if it is not complete, or contradicts the slots."""
-    found = Remembered()
+    state = Remembered()
     *lines, _torn = content.split(b"\n")
     try:
         for number, line in enumerate(lines):
             document = json.loads(line)
             if (number == 0) != bool(document.get("all")):
                 raise ValueError(f"line {number + 1} is out of place")
-            found.take(document)
+            state.take(document)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         logger.error("the journal of control requests is damaged: %r", error)
         return None
     if not lines:
         return None
-    if not found.fits(slots):
+    if not state.fits(slots):
         logger.error("the journal of control requests does not fit the slots")
         return None
-    return found
+    return state
 
 
 class JournaledHosting(Protocol):
@@ -226,15 +226,15 @@ class Journal:
         is no journal then until ``begin``.
         """
         content = self._file.read()
-        found = None if content is None else remembered(content, slots)
-        if found is not None:
+        state = None if content is None else remembered(content, slots)
+        if state is not None:
             assert content is not None
             whole = content[: content.rfind(b"\n") + 1]
             if self._written(lambda: self._file.replace(whole)):
-                self._asked = dict(found.asked)
+                self._asked = dict(state.asked)
                 self._is_kept = True
                 self._bytes = len(whole)
-                return found
+                return state
         self._file.remove()
         return None
 

@@ -69,10 +69,10 @@ def _cluster_id(client: Any, settings: ZooKeeperSettings, expected: str) -> str:
             with suppress(NodeExistsError):  # another broker was first
                 client.create(paths.CLUSTER_ID, document, acl_of(paths.CLUSTER_ID, settings))
             continue
-        found = paths.decode_cluster_id(data)
-        if expected and found != expected:
-            raise foreign_cluster(found, expected)
-        return found
+        cluster_id = paths.decode_cluster_id(data)
+        if expected and cluster_id != expected:
+            raise foreign_cluster(cluster_id, expected)
+        return cluster_id
 
 
 def ask_zookeeper(
@@ -95,11 +95,11 @@ def nodes_in_zookeeper(settings: ZooKeeperSettings, wanted: Collection[str]) -> 
     """The data of those nodes that are there. Likewise. Raises NotAsked."""
 
     def read(client: Any) -> dict[str, bytes]:
-        found = {}
+        nodes = {}
         for path in wanted:
             with suppress(NoNodeError):
-                found[path] = client.get(path)[0]
-        return found
+                nodes[path] = client.get(path)[0]
+        return nodes
 
     return _asked(settings, read)
 
@@ -108,12 +108,12 @@ def registered_brokers(settings: ZooKeeperSettings) -> dict[str, bytes]:
     """The documents of all registrations, by broker id. Likewise. Raises NotAsked."""
 
     def read(client: Any) -> dict[str, bytes]:
-        found = {}
+        brokers = {}
         with suppress(NoNodeError):
             for name in client.get_children(paths.BROKER_IDS):
                 with suppress(NoNodeError):
-                    found[name] = client.get(f"{paths.BROKER_IDS}/{name}")[0]
-        return found
+                    brokers[name] = client.get(f"{paths.BROKER_IDS}/{name}")[0]
+        return brokers
 
     return _asked(settings, read)
 

@@ -74,11 +74,11 @@ def is_entity(name: str) -> bool:
 
 def parse_entity(name: str) -> Entity:
     """The entity with this name. Raises ValueError."""
-    found = _NAME.fullmatch(name)
-    if found is None:
+    match = _NAME.fullmatch(name)
+    if match is None:
         raise ValueError(f"{name!r} is neither a user nor a client id nor an IP address")
     user, of_user, client_id, ip = (
-        "" if part is None else _name_in(part) for part in found.groups()
+        "" if part is None else _name_in(part) for part in match.groups()
     )
     return entity(user=user, client_id=of_user if user != "" else client_id, ip=ip)
 

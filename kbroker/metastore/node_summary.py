@@ -65,11 +65,11 @@ def nodes_of_zookeeper(connect: str, timeout_s: float) -> list[NodeRow]:
 
     client = KazooClient(hosts=connect, timeout=timeout_s, read_only=True)
     until = time.monotonic() + timeout_s
-    found: list[NodeRow] = []
+    rows: list[NodeRow] = []
     try:
         client.start(timeout=timeout_s)
         waiting = ["/"]
-        while waiting and len(found) < NODES_MAX and time.monotonic() < until:
+        while waiting and len(rows) < NODES_MAX and time.monotonic() < until:
             path = waiting.pop()
             try:
                 children = client.get_children_async(path).get(timeout=timeout_s)
@@ -78,14 +78,14 @@ def nodes_of_zookeeper(connect: str, timeout_s: float) -> list[NodeRow]:
                 continue  # it is gone, or may not be read
             is_ephemeral = stat.ephemeralOwner != 0
             shown = data if is_shown(path) else b""
-            found.append(NodeRow(path, stat.version, stat.dataLength, is_ephemeral, shown))
+            rows.append(NodeRow(path, stat.version, stat.dataLength, is_ephemeral, shown))
             waiting += [f"{path.rstrip('/')}/{name}" for name in children]
     except (KazooTimeoutError, KazooException) as error:
         raise OSError(f"ZooKeeper at {connect} does not respond: {error}") from error
     finally:
         client.stop()
         client.close()
-    return sorted(found)
+    return sorted(rows)
 
 
 def is_shown(path: str) -> bool:

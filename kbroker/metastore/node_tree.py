@@ -58,12 +58,12 @@ class NodeTree:
         return sorted(entry.names)
 
     def subtree(self, path: str) -> list[Node]:
-        found: list[Node] = []
+        nodes: list[Node] = []
         if path in self._entries:
             for name in self.children(path):
                 below = f"{path.rstrip('/')}/{name}"
-                found += [self.get(below), *self.subtree(below)]
-        return found
+                nodes += [self.get(below), *self.subtree(below)]
+        return nodes
 
     # -- changes --
 

@@ -262,8 +262,8 @@ def answers_peer_status(data: bytes) -> bool:
 
 def decode_broker_features(data: bytes) -> dict[str, int] | None:
     """The features that a kbroker supports; None for a Kafka."""
-    found = load_object(data).get("kbroker")
-    return None if found is None else _levels(as_object(found)["features"])
+    features = load_object(data).get("kbroker")
+    return None if features is None else _levels(as_object(features)["features"])
 
 
 def encode_features(levels: Mapping[str, int]) -> bytes:

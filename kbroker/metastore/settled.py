@@ -132,8 +132,8 @@ class SettledStore:
         """
         wanted = list(paths)
         while True:
-            found = await in_window(map(self.exists, wanted), AT_ONCE)
-            missing = [path for path, stat in zip(wanted, found, strict=True) if stat is None]
+            existing = await in_window(map(self.exists, wanted), AT_ONCE)
+            missing = [path for path, stat in zip(wanted, existing, strict=True) if stat is None]
             if not missing:
                 return
             try:

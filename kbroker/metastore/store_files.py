@@ -110,10 +110,10 @@ def read_copy(directory: str) -> StoreCopy | None:
     """The copy; None if there is none, or it is incomplete. Raises OSError."""
     try:
         with open(os.path.join(directory, COPY_NAME), "rb") as file:
-            found = file.read()
+            content = file.read()
     except FileNotFoundError:
         return None
-    image, footer = found[:-_FOOTER_BYTES], found[-_FOOTER_BYTES:]
+    image, footer = content[:-_FOOTER_BYTES], content[-_FOOTER_BYTES:]
     if footer != _footer(image):
         return None
     with suppress(sqlite3.Error, TypeError, ValueError):
@@ -207,8 +207,8 @@ def differences(db: sqlite3.Connection, copy: StoreCopy | None) -> str | None:
 
 def structure_fault(db: sqlite3.Connection) -> str | None:
     """The damage that SQLite finds in its pages. Raises sqlite3.Error."""
-    (found,) = db.execute("PRAGMA integrity_check(1)").fetchone()
-    return None if found == "ok" else str(found).partition("\n")[2] or str(found)
+    (fault,) = db.execute("PRAGMA integrity_check(1)").fetchone()
+    return None if fault == "ok" else str(fault).partition("\n")[2] or str(fault)
 
 
 def lost_changes(wal: bytes, taken: int) -> int:

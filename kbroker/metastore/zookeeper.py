@@ -328,8 +328,8 @@ class ZooKeeperStore(Store):
             # Without the node there are no children, as the other watch knows or will report.
             if error is None:
                 stat = value[1] if isinstance(value, tuple) and len(value) == 2 else value
-                for found in node.on_stat(_stat_or_none(stat)):
-                    self._watches.report(found)
+                for change in node.on_stat(_stat_or_none(stat)):
+                    self._watches.report(change)
             done(None)
 
         def take_first(value: Any, error: BaseException | None) -> None:
@@ -358,8 +358,8 @@ class ZooKeeperStore(Store):
             # A deleted node may exist again, with its children unwatched.
             both = (CHANGED, CHILDREN)
             self._arm(node, (kind,) if kind in both else both)
-        for found in node.on_event(kind):
-            self._watches.report(found)
+        for change in node.on_event(kind):
+            self._watches.report(change)
 
     # -- the session -------------------------------------------------------------------------
 
@@ -514,28 +514,28 @@ class _Subtree:
         self._open += 1
         self._store.children(path).then(partial(self._listed, path))
 
-    def _listed(self, path: str, found: Pending[list[str]]) -> None:
-        if found.error is None:
-            for name in found.value:
+    def _listed(self, path: str, children: Pending[list[str]]) -> None:
+        if children.error is None:
+            for name in children.value:
                 self._open += 1
                 child = f"{path.rstrip('/')}/{name}"
                 self._store._read(
                     child, lambda client, at: client.get_async(at), partial(_with_count, child)
                 ).then(self._read)
-        self._done(found)
+        self._done(children)
 
-    def _read(self, found: Pending[tuple[Node, int]]) -> None:
-        if found.error is None:
-            node, children = found.value
+    def _read(self, answer: Pending[tuple[Node, int]]) -> None:
+        if answer.error is None:
+            node, children = answer.value
             self._nodes.append(node)
             if children:
                 self._list(node.path)
-        self._done(found)
+        self._done(answer)
 
-    def _done(self, found: Pending[Any]) -> None:
+    def _done(self, answer: Pending[Any]) -> None:
         self._open -= 1
-        if found.error is not None and not isinstance(found.error, NoNode):
-            self._pending.resolve(error=found.error)
+        if answer.error is not None and not isinstance(answer.error, NoNode):
+            self._pending.resolve(error=answer.error)
         elif not self._open:
             self._pending.resolve(sorted(self._nodes, key=lambda node: node.path.split("/")))
 

@@ -308,19 +308,19 @@ def _read_update_metadata(message: Any, version: int, cluster_id: str) -> Update
 def _read_broker(broker: Any, version: int) -> LiveBroker:
     if version < METADATA_ENDPOINTS:
         plain = SECURITY_PROTOCOLS[0]
-        found = [[plain, broker.v0_host, broker.v0_port, plain]]
+        endpoints = [[plain, broker.v0_host, broker.v0_port, plain]]
     else:
-        found = []
+        endpoints = []
         for end in broker.endpoints:
             if not 0 <= end.security_protocol < len(SECURITY_PROTOCOLS):
                 raise impossible(f"there is no security protocol {end.security_protocol}")
             protocol = SECURITY_PROTOCOLS[end.security_protocol]
             listener = protocol if version < METADATA_LISTENERS else end.listener
-            found.append([listener, end.host, end.port, protocol])
-    for _, host, port, _ in found:
+            endpoints.append([listener, end.host, end.port, protocol])
+    for _, host, port, _ in endpoints:
         if not host or not 0 < port <= PORT_MAX:
             raise impossible(f"broker {broker.id} cannot have the address {host!r}, port {port}")
-    return LiveBroker(found, broker.rack if version >= METADATA_RACKS else None)
+    return LiveBroker(endpoints, broker.rack if version >= METADATA_RACKS else None)
 
 
 def _read_stop_replica(message: Any, version: int, cluster_id: str) -> StopReplica:

@@ -116,14 +116,14 @@ def response_from_wire(message: Any, request: ControllerRequest) -> ControllerRe
     if isinstance(request, ControlledShutdown):
         rows = message.remaining_partitions
         return ShutdownResponse(error, tuple((one.topic_name, one.partition_index) for one in rows))
-    found = dict(_altered(message.topics))
+    results = dict(_altered(message.topics))
     if error is ErrorCode.NONE:
         for wanted in request.partitions:
-            if wanted.key not in found:
+            if wanted.key not in results:
                 raise DecodeError(
                     f"the AlterIsr response has no result for {wanted.topic}-{wanted.partition}"
                 )
-    return AlterIsrResponse(error, found)
+    return AlterIsrResponse(error, results)
 
 
 def _altered(topics: Iterable[Any]) -> Iterable[tuple[PartitionKey, IsrResult]]:

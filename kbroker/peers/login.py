@@ -114,9 +114,9 @@ def login_of(config: BrokerConfig, listener: str) -> PeerLogin:
     if mechanism == oauthbearer.NAME:
         return _token_login(config, own)
     if mechanism == kerberos.NAME:
-        found = kerberos_login(config, own)
-        acceptor(own, found)  # its keys are there
-        return TicketLogin(kerberos.KerberosSettings(found.service, found.principal, found.key_tab))
+        login = kerberos_login(config, own)
+        acceptor(own, login)  # its keys are there
+        return TicketLogin(kerberos.KerberosSettings(login.service, login.principal, login.key_tab))
     kind = "PlainLoginModule" if mechanism == "PLAIN" else "ScramLoginModule"
     options = login_options(config, own, kind)
     if not options.get("username") or "password" not in options:

@@ -69,7 +69,7 @@ def install_kafka_alias() -> None:
 
 def _readers_and_writers() -> list[Any]:
     """Raises ImportError without PySpark."""
-    found: list[Any] = []
+    classes: list[Any] = []
     failures = []
     for place in ("pyspark.sql", "pyspark.sql.connect"):
         try:
@@ -79,11 +79,11 @@ def _readers_and_writers() -> list[Any]:
             # Without the packages of Connect, or of the JVM in a client of Connect alone.
             failures.append(err)
             continue
-        found += [batch.DataFrameReader, batch.DataFrameWriter]
-        found += [streaming.DataStreamReader, streaming.DataStreamWriter]
-    if not found:
+        classes += [batch.DataFrameReader, batch.DataFrameWriter]
+        classes += [streaming.DataStreamReader, streaming.DataStreamWriter]
+    if not classes:
         raise ImportError(unusable(failures[0])) from failures[0]
-    return found
+    return classes
 
 
 def _appending(writer: Any) -> Any:

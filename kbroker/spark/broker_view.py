@@ -47,19 +47,19 @@ class BrokerView:
         return self._list(left)
 
     def _list(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        found = client.list_offsets(self.cluster, wanted, read_committed=self.read_committed)
-        return {key: answer.offset for key, answer in found.items()}
+        offsets = client.list_offsets(self.cluster, wanted, read_committed=self.read_committed)
+        return {key: answer.offset for key, answer in offsets.items()}
 
     def committed(
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        found = client.committed(self.cluster, group_id, partitions)
-        return {key: answer.offset for key, answer in found.items()}
+        offsets = client.committed(self.cluster, group_id, partitions)
+        return {key: answer.offset for key, answer in offsets.items()}
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         client.commit(self.cluster, group_id, {key: (at, "") for key, at in offsets.items()})
 
     def sizes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         wanted = set(partitions)
-        found = client.log_dir_sizes(self.cluster, {topic for topic, _ in wanted})
-        return {key: size for key, size in found.items() if key in wanted}
+        sizes = client.log_dir_sizes(self.cluster, {topic for topic, _ in wanted})
+        return {key: size for key, size in sizes.items() if key in wanted}

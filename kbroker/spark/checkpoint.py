@@ -39,8 +39,8 @@ class _LocalFiles:
     def names(self) -> list[str]:
         """The oldest first."""
         with contextlib.suppress(FileNotFoundError):
-            found = [(one.stat().st_mtime_ns, one.name) for one in os.scandir(self._folder)]
-            return [name for _, name in sorted(found)]
+            files = [(one.stat().st_mtime_ns, one.name) for one in os.scandir(self._folder)]
+            return [name for _, name in sorted(files)]
         return []
 
     def put_if_absent(self, name: str, text: str) -> None:
@@ -96,8 +96,8 @@ class _OtherFiles:
     def names(self) -> list[str]:
         from pyarrow import fs
 
-        found = self._filesystem.get_file_info(fs.FileSelector(self._folder, allow_not_found=True))
-        return [one.base_name for one in sorted(found, key=lambda one: one.mtime_ns or 0)]
+        files = self._filesystem.get_file_info(fs.FileSelector(self._folder, allow_not_found=True))
+        return [one.base_name for one in sorted(files, key=lambda one: one.mtime_ns or 0)]
 
     def put_if_absent(self, name: str, text: str) -> None:
         temporary, place = self._written(name, text), f"{self._folder}/{name}"

@@ -143,8 +143,8 @@ class SparkRunner:
             # An RDD: the plan of a query costs the driver more than a task's start.
             job = context.parallelize(range(len(frozen)), len(frozen)).map(body)
             with self._shown(len(frozen)):
-                found = job.collect()
-            return [result for results in found for result in json.loads(results)]
+                rows = job.collect()
+            return [result for results in rows for result in json.loads(results)]
         except Exception as err:
             raise TaskError(_reason(err)) from err
         finally:

@@ -126,9 +126,9 @@ def intents_of(cluster: Cluster, options: WriteOptions) -> Intents:
 
 def _outcome(cluster: Cluster, identity: ProducerIdentity) -> Outcome:
     """Never UNTOLD: if the broker does not know the outcome, it is asked to commit."""
-    found = outcome(cluster, identity)
-    if found is not Outcome.UNTOLD:
-        return found
+    ended = outcome(cluster, identity)
+    if ended is not Outcome.UNTOLD:
+        return ended
     try:
         end_transaction(cluster, identity, commit=True)
         return Outcome.COMMITTED

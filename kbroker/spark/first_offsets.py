@@ -170,7 +170,7 @@ def first_offsets_name(subscription: TopicSubscription) -> str:
 def kept_topics(text: str | None) -> dict[str, bytes]:
     """The ids of topics in a file of first offsets; older ones have none."""
     try:
-        found = json.loads(text or "{}").get("topics", {})
-        return {str(name): parse_uuid(one) for name, one in found.items()}
+        topics = json.loads(text or "{}").get("topics", {})
+        return {str(name): parse_uuid(one) for name, one in topics.items()}
     except (ValueError, AttributeError, TypeError):
         return {}  # reading its offsets reports a damaged file

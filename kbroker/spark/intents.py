@@ -62,8 +62,8 @@ class Intents:
         if pointer is not None:
             if pointer.metadata not in (str(batch), f"{batch}{_DONE}"):
                 return None
-            found = self._read(write, batch, pointer.offset, pointer.offset + 1)
-            return found and found._replace(done=pointer.metadata.endswith(_DONE))
+            intent = self._read(write, batch, pointer.offset, pointer.offset + 1)
+            return intent and intent._replace(done=pointer.metadata.endswith(_DONE))
         if not self._cluster.topics([self._topic]):
             return None
         start, end = (
@@ -79,9 +79,9 @@ class Intents:
         self._point(write, offset, str(batch))
         return Recorded(list(identities), offset)
 
-    def mark_done(self, write: str, batch: int, found: Recorded) -> None:
+    def mark_done(self, write: str, batch: int, intent: Recorded) -> None:
         """All of them are committed."""
-        self._point(write, found.offset, f"{batch}{_DONE}")
+        self._point(write, intent.offset, f"{batch}{_DONE}")
 
     def withdraw(self, write: str) -> None:
         """Nothing of the last recorded batch has been or will be committed: it must be
@@ -106,8 +106,8 @@ class Intents:
 
     def _aborted(self, write: str) -> list[str]:
         place = (self._topic, 0)
-        found = committed(self._cluster, self._aborted_group(write), [place]).get(place)
-        return found.metadata.split() if found is not None else []
+        mark = committed(self._cluster, self._aborted_group(write), [place]).get(place)
+        return mark.metadata.split() if mark is not None else []
 
     def _aborted_group(self, write: str) -> str:
         return f"{self._prefix}-aborted.{write}"

@@ -31,9 +31,9 @@ def java_home() -> str | None:
     given = os.environ.get("JAVA_HOME")
     if given:
         return given
-    found = shutil.which("java")
-    if found:
-        return str(Path(found).resolve().parent.parent)
+    program = shutil.which("java")
+    if program:
+        return str(Path(program).resolve().parent.parent)
     return _packaged_home()
 
 

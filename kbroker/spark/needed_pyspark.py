@@ -9,10 +9,10 @@ NEEDED = "pyspark>=4.2,<4.4"
 def unusable(err: ImportError) -> str:
     """What to do about an import of PySpark that has failed."""
     try:
-        from pyspark.version import __version__ as found
+        from pyspark.version import __version__ as why
     except ImportError:
-        found = ""
-    there = f"this is PySpark {found}" if found else "there is none"
+        why = ""
+    there = f"this is PySpark {why}" if why else "there is none"
     return (
         f"kbroker needs PySpark 4.2 or 4.3 ({NEEDED}) for Spark, and {there} ({err}): "
         f"pip install '{NEEDED}' 'pyarrow>=18' 'pandas>=2.2,<3'"

@@ -124,9 +124,10 @@ def report_loss(lost: list[Lost], fail: bool) -> None:
 
 
 def _describe(lost: Iterable[Lost]) -> str:
-    found = list(lost)
-    text = "; ".join(one.describe() for one in found[:_NAMED_MAX])
-    return text + (f"; and {len(found) - _NAMED_MAX} more" if len(found) > _NAMED_MAX else "")
+    partitions = list(lost)
+    text = "; ".join(one.describe() for one in partitions[:_NAMED_MAX])
+    more = len(partitions) - _NAMED_MAX
+    return text + (f"; and {more} more" if more > 0 else "")
 
 
 # -- partitions
@@ -227,8 +228,8 @@ def _check_names(
 def _resolve_times(
     view: BrokerQueries, limit: Limit, wanted: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    found = _list(view, wanted)
-    unmatched = [partition for partition, offset in found.items() if offset == NO_MATCH]
+    offsets = _list(view, wanted)
+    unmatched = [partition for partition, offset in offsets.items() if offset == NO_MATCH]
     if unmatched and not limit.latest_without_match:
         topic, partition = min(unmatched)
         raise OptionError(
@@ -236,27 +237,27 @@ def _resolve_times(
             "startingOffsetsByTimestampStrategy=latest to start at its end, or use an earlier "
             "time"
         )
-    return {**found, **_list(view, dict.fromkeys(unmatched, LATEST))}
+    return {**offsets, **_list(view, dict.fromkeys(unmatched, LATEST))}
 
 
 def _resolve_committed(
     view: BrokerQueries, partitions: set[TopicPartition], group_id: str
 ) -> dict[TopicPartition, int]:
-    found = dict(view.committed(group_id, partitions))
-    missing = partitions - set(found)
-    return {**found, **_list(view, dict.fromkeys(missing, EARLIEST))}
+    offsets = dict(view.committed(group_id, partitions))
+    missing = partitions - set(offsets)
+    return {**offsets, **_list(view, dict.fromkeys(missing, EARLIEST))}
 
 
 def _list(view: BrokerQueries, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Raises LookupError if a partition has disappeared in the meantime; the caller retries."""
     if not wanted:
         return {}
-    found = dict(view.list_offsets(wanted))
-    gone = set(wanted) - set(found)
+    offsets = dict(view.list_offsets(wanted))
+    gone = set(wanted) - set(offsets)
     if gone:
         names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(gone))
         raise LookupError(f"no offsets of {names}")
-    return found
+    return offsets
 
 
 def with_attempts(options: ReadOptions, call: Callable[[], T]) -> T:

@@ -51,13 +51,13 @@ class ClusterPool:
             now = time.monotonic()
             expired = [entry for entry in self._idle if entry[0] < now]
             self._idle = [entry for entry in self._idle if entry[0] >= now]
-            found = next((entry for entry in reversed(self._idle) if entry[1] == key), None)
-            if found is not None:
-                self._idle.remove(found)
+            idle = next((entry for entry in reversed(self._idle) if entry[1] == key), None)
+            if idle is not None:
+                self._idle.remove(idle)
         for _, _, cluster in expired:
             cluster.close()
-        if found is not None:
-            return found[2]
+        if idle is not None:
+            return idle[2]
         return Cluster.from_options({**settings, "bootstrap.servers": bootstrap})
 
     def give_back(

@@ -234,10 +234,10 @@ class StreamProgress:
         def ask() -> dict[TopicPartition, int]:
             # A deleted topic is reported as lost data if its offsets are missing.
             partitions = assigned_partitions(self.view, self._options.subscription, all_there=False)
-            found = dict(self.view.list_offsets(dict.fromkeys(partitions, LATEST)))
-            if set(found) != partitions:
+            ends = dict(self.view.list_offsets(dict.fromkeys(partitions, LATEST)))
+            if set(ends) != partitions:
                 raise LookupError("partitions disappeared while their offsets were requested")
-            return found
+            return ends
 
         return with_attempts(self._options, ask)
 

@@ -33,8 +33,8 @@ def use_this_python(context: SparkContext) -> None:
 
 
 def _is_this(python: str) -> bool:
-    found = shutil.which(python)
-    return found is not None and os.path.abspath(found) == os.path.abspath(sys.executable)
+    path = shutil.which(python)
+    return path is not None and os.path.abspath(path) == os.path.abspath(sys.executable)
 
 
 def _has_kbroker(python: str) -> bool:

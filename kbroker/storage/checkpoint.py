@@ -133,20 +133,20 @@ def _edited(
         return None
     lines = text.count(b"\n") - 1
     for key, value in values.items():
-        found = _find(text, key)
-        if found is None:
+        place = _find(text, key)
+        if place is None:
             return None
-        if found:
-            text = b"%b%d%b" % (text[: found.start], value, text[found.end :])
+        if place:
+            text = b"%b%d%b" % (text[: place.start], value, text[place.end :])
         else:
             text += f"{key[0]} {key[1]} {value}\n".encode()
             lines += 1
     for key in removed:
-        found = _find(text, key)
-        if found is None:
+        place = _find(text, key)
+        if place is None:
             return None
-        if found:
-            text = text[: found.at] + text[found.end + 1 :]
+        if place:
+            text = text[: place.at] + text[place.end + 1 :]
             lines -= 1
     return b"%d\n%d%b" % (VERSION, lines, text)
 
@@ -181,10 +181,10 @@ class OffsetCheckpoint:
         if data is None:
             return None
         text = _sound_lines(data)
-        found = None if text is None else _find(text, key)
-        if text is None or found is None:
+        place = None if text is None else _find(text, key)
+        if text is None or place is None:
             return parse_checkpoint(data, self.path).get(key)
-        return Offset(int(text[found.start : found.end])) if found else None
+        return Offset(int(text[place.start : place.end])) if place else None
 
     def merge(
         self,

@@ -98,8 +98,8 @@ def syncfs_tells_failures() -> bool:
 
 def linux_version() -> tuple[int, int]:
     """(major, minor) of the running kernel; (0, 0) if unknown."""
-    found = re.match(r"(\d+)\.(\d+)", os.uname().release)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    match = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def sync_file(path: str) -> None:
@@ -183,16 +183,16 @@ def remove_tree(path: str) -> None:
 def disk_bytes(path: str) -> tuple[int, int]:
     """(size of the volume, bytes free on it), -1 if unknown."""
     try:
-        found = os.statvfs(path)
+        status = os.statvfs(path)
     except OSError:
         return -1, -1
-    return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+    return status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
 
 
 def free_space(path: str) -> str:
     """The free space, worded for a message."""
     try:
-        found = os.statvfs(path)
+        status = os.statvfs(path)
     except OSError as error:
         return str(error)
-    return f"{found.f_bavail * found.f_frsize} bytes free"
+    return f"{status.f_bavail * status.f_frsize} bytes free"

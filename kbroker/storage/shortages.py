@@ -78,5 +78,5 @@ class Shortages:
         """The slots whose logs should be retried now; each waits again if that fails."""
         if not self._slots or self._monotonic_ms() < self._due_ms:
             return set()
-        found, self._slots = self._slots, set()
-        return found
+        due, self._slots = self._slots, set()
+        return due

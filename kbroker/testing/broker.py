@@ -272,8 +272,8 @@ class Broker(RunningInBlock):
     @property
     def listeners(self) -> dict[str, str]:
         """``host:port`` for clients on this machine, by listener name."""
-        found: dict[str, str] = self._status["listeners"]
-        return dict(found)
+        addresses: dict[str, str] = self._status["listeners"]
+        return dict(addresses)
 
     @property
     def metrics_url(self) -> str:

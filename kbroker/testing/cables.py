@@ -158,8 +158,8 @@ def _caller(connection: socket.socket) -> tuple[str, bytes]:
     if size > CLIENT_ID_BYTES_MAX:
         return "", read
     name = connection.recv(size, socket.MSG_WAITALL) if size else b""
-    found = _BROKER.fullmatch(name.decode(errors="replace"))
-    return found[1] if found else "", read + name
+    match = _BROKER.fullmatch(name.decode(errors="replace"))
+    return match[1] if match else "", read + name
 
 
 def _is_given_up(connection: socket.socket) -> bool:

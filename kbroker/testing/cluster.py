@@ -114,7 +114,7 @@ class Cluster(RunningInBlock):
         if self._cables is None and self._between is None:
             return {"listeners": client, "zookeeper.connect": self.zookeeper_connect}
         inner = self._hold_port()
-        found: dict[str, object] = {
+        addresses: dict[str, object] = {
             "listeners": f"{client},{BROKERS_LISTENER}://{LOCALHOST}:{inner}",
             "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,{BROKERS_LISTENER}:"
             f"{self._between or 'PLAINTEXT'}",
@@ -122,13 +122,13 @@ class Cluster(RunningInBlock):
             "zookeeper.connect": self.zookeeper_connect,
         }
         if self._cables is None:
-            return found
+            return addresses
         proxy = self._cables.to_broker(str(number), inner)
         server, _, path = self.zookeeper_connect.partition("/")
         keeper = self._cables.from_broker(str(number), ZOOKEEPER, int(server.rpartition(":")[2]))
-        found["advertised.listeners"] = f"{client},{BROKERS_LISTENER}://{proxy}"
-        found["zookeeper.connect"] = f"{keeper}/{path}"
-        return found
+        addresses["advertised.listeners"] = f"{client},{BROKERS_LISTENER}://{proxy}"
+        addresses["zookeeper.connect"] = f"{keeper}/{path}"
+        return addresses
 
     def _hold_port(self) -> int:
         self._held.append(HeldPort())

@@ -53,9 +53,9 @@ def are_in_sync(addresses: Iterable[str], topic: str, replicas: int | None = Non
     Raises AssertionError with the state that is not so: a condition for ``wait_until``.
     """
     for address in addresses:
-        found = partition_states(address, topic)
-        assert found, f"{topic} is not in the metadata of {address}"
-        for number, state in found.items():
+        states = partition_states(address, topic)
+        assert states, f"{topic} is not in the metadata of {address}"
+        for number, state in states.items():
             wanted = len(state.replicas) if replicas is None else replicas
             is_so = state.leader in state.in_sync and len(state.in_sync) == wanted
             assert is_so, f"{topic}-{number} by {address}: {state}"
@@ -83,8 +83,8 @@ def _parse(read: Callable[[int], bytes]) -> TopicMetadataView:
     """
 
     def number(format: str) -> int:
-        (found,) = struct.unpack(format, read(struct.calcsize(format)))
-        return int(found)
+        (value,) = struct.unpack(format, read(struct.calcsize(format)))
+        return int(value)
 
     def text() -> bytes:
         return read(max(number(">h"), 0))
@@ -93,9 +93,9 @@ def _parse(read: Callable[[int], bytes]) -> TopicMetadataView:
         return [item() for _ in range(number(">i"))]
 
     def broker() -> int:
-        found = number(">i")
+        broker_id = number(">i")
         text(), number(">i"), text()
-        return found
+        return broker_id
 
     def partition() -> tuple[int, PartitionView]:
         _, index, leader = number(">h"), number(">i"), number(">i")

@@ -11,24 +11,24 @@ _THREAD_COUNT = 17  # index of num_threads behind the name
 
 def children_of(parent_pid: int) -> dict[str, int]:
     """``{"io-0": 4711, ...}``: the named children of a supervisor."""
-    found = {}
+    children = {}
     for pid in child_pids(parent_pid):
         with suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
             title = file.read().rstrip(b"\0 ").decode(errors="replace")
             if title.startswith(TITLE_PREFIX) and "-" in title:
-                found[title.removeprefix(TITLE_PREFIX)] = pid
-    return found
+                children[title.removeprefix(TITLE_PREFIX)] = pid
+    return children
 
 
 def child_pids(parent_pid: int) -> list[int]:
     """The pids of all its children, including those without a title yet."""
-    found = []
+    pids = []
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             with suppress(OSError):  # it ended while we looked
                 if _parent_of(entry) == parent_pid:
-                    found.append(int(entry))
-    return found
+                    pids.append(int(entry))
+    return pids
 
 
 def exists(pid: int) -> bool:

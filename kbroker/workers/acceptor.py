@@ -228,11 +228,11 @@ class AcceptorWorker(Worker):
         reported: list[str] = []
         for _ in range(COUNT_TRIES):
             try:
-                found = await self.rpc.call(address, calls.CONNECTIONS, calls.Nothing())
+                connections = await self.rpc.call(address, calls.CONNECTIONS, calls.Nothing())
             except WireError as error:
                 logger.warning("cannot get the connections of %s: %s", address.title, error)
                 break
-            hosts = found.hosts
+            hosts = connections.hosts
             reported = fdpass.receive_closed(self.context.handoffs[index][0])
             if hosts is not None:
                 break
@@ -320,7 +320,7 @@ class AcceptorWorker(Worker):
 
     def _look_up(self, names: list[str]) -> None:
         """Runs in its own thread: resolve the hosts that have their own limits."""
-        found: dict[str, list[str]] = {}
+        addresses: dict[str, list[str]] = {}
         for name in names:
             try:
                 answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
@@ -329,8 +329,8 @@ class AcceptorWorker(Worker):
                     "max.connections.per.ip.overrides: no address of %s: %s", name, error
                 )
                 continue
-            found[name] = [fdpass.host_of((str(answer[4][0]), 0)) for answer in answers]
-        self._limits.resolved(found)
+            addresses[name] = [fdpass.host_of((str(answer[4][0]), 0)) for answer in answers]
+        self._limits.resolved(addresses)
 
 
 def _raise_error(outcome: Pending[Any]) -> None:

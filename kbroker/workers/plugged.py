@@ -40,7 +40,7 @@ def reporter_names(config: BrokerConfig) -> list[str]:
     """The classes of ``metric.reporters`` that are Python's. A file that Kafka has used may name
     others, which have no effect. Raises ConfigError.
     """
-    found = []
+    names = []
     for name in config[REPORTERS]:
         try:
             plugins.load(REPORTERS, name, REPORTER_METHODS)
@@ -50,8 +50,8 @@ def reporter_names(config: BrokerConfig) -> list[str]:
             if name != JMX_REPORTER:
                 logger.warning("%s: %s has no effect, as there is no such module", REPORTERS, name)
             continue
-        found.append(name)
-    return found
+        names.append(name)
+    return names
 
 
 def properties(

@@ -24,17 +24,17 @@ def quotas_text(answers: Iterable[Iterable[QuotaFigure]]) -> str:
     """answers: of each network process. All count in the same cells, so the newest figures are the
     largest.
     """
-    found: dict[Who, QuotaFigure] = {}
+    quotas: dict[Who, QuotaFigure] = {}
     for figures in answers:
         for figure in figures:
             who = (figure.quota, figure.user, figure.client_id)
-            known = found.get(who)
+            known = quotas.get(who)
             if known is None or figure.used >= known.used:
-                found[who] = figure
+                quotas[who] = figure
     lines = []
     for at, (name, kind, text) in enumerate(_HEADS):
         lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
-        for (quota, user, client_id), figure in sorted(found.items()):
+        for (quota, user, client_id), figure in sorted(quotas.items()):
             labels = f'quota="{quota}",user="{escape(user)}",client_id="{escape(client_id)}"'
             value = (figure.used, figure.bound, figure.throttle_ms)[at]
             lines.append(f"{name}{{{labels}}} {value:.15g}")

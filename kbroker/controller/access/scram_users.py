@@ -127,8 +127,8 @@ class ScramUsers:
 
     def _users(self) -> list[str]:
         paths = [path for path in self._stored.configs.entities if path.startswith(f"{USERS}/")]
-        found = [entity for entity in map(parse_entity, paths) if len(entity.names) == 1]
-        names = [one.name_of(USER) for one in found]
+        entities = [entity for entity in map(parse_entity, paths) if len(entity.names) == 1]
+        names = [one.name_of(USER) for one in entities]
         return sorted(name for name in names if name is not None)
 
     def _infos(self, user: str) -> list[ScramInfo]:
@@ -145,17 +145,17 @@ class ScramUsers:
 
         Looking at all users takes longer than finding one, so it is done seldom.
         """
-        counted_s, found = self._usual.get(mechanism, (0.0, 0))
-        if not found or self._clock() - counted_s >= USUAL_S:
+        counted_s, iterations = self._usual.get(mechanism, (0.0, 0))
+        if not iterations or self._clock() - counted_s >= USUAL_S:
             counts = Counter(
                 configs[mechanism].rpartition("iterations=")[2]
                 for configs in self._stored.configs.entities.values()
                 if mechanism in configs
             )
             numbers = [(-times, int(text)) for text, times in counts.items() if _is_valid(text)]
-            found = min(numbers)[1] if numbers else ITERATIONS_MIN
-            self._usual[mechanism] = self._clock(), found
-        return found
+            iterations = min(numbers)[1] if numbers else ITERATIONS_MIN
+            self._usual[mechanism] = self._clock(), iterations
+        return iterations
 
     def find(self, name: str, mechanism: str) -> FoundCredential:
         """The credential that a login needs."""

@@ -129,7 +129,7 @@ class BrokerAcls:
     # -- what others have changed --
 
     async def _read_all(self) -> None:
-        found = dict[ResourcePattern, KnownAcls]()
+        acls = dict[ResourcePattern, KnownAcls]()
         for tree in (acl_nodes.ACLS, acl_nodes.PREFIXED_ACLS):
             for node in await self._store.subtree(tree):
                 try:
@@ -140,23 +140,23 @@ class BrokerAcls:
                 if resource is None:
                     continue
                 try:
-                    found[resource] = _known(node)
+                    acls[resource] = _known(node)
                 except DAMAGED as error:
                     if self._refuses_damage and not self._is_begun:
                         raise BadAcls(bad_node(node.path, error)) from error
-                    found[resource] = self._unread(resource, error)
-        gone = self._known.keys() - found.keys()
-        self._enter(found | dict.fromkeys(gone, KnownAcls(-1, NONE)))
+                    acls[resource] = self._unread(resource, error)
+        gone = self._known.keys() - acls.keys()
+        self._enter(acls | dict.fromkeys(gone, KnownAcls(-1, NONE)))
 
     async def _read(self, resources: Iterable[ResourcePattern]) -> None:
         """Read the ACLs of these resources, which others have changed."""
         rest = list(resources)
         while rest:
-            found, _ = await self._stored(rest[:AT_ONCE])
+            acls, _ = await self._stored(rest[:AT_ONCE])
             changed = [
-                one for one, known in found.items() if self._entries(one) != known.acls.entries
+                one for one, known in acls.items() if self._entries(one) != known.acls.entries
             ]
-            self._enter(found)
+            self._enter(acls)
             if changed:
                 text = "another client has changed the ACLs of %s"
                 logger.info(text, Whole(acl_nodes.names(changed)))
@@ -176,16 +176,16 @@ class BrokerAcls:
     ) -> tuple[dict[ResourcePattern, KnownAcls], list[ResourcePattern]]:
         """What the store has of them, and which of them cannot be read."""
         asked = [(one, run(self._store.get(acl_nodes.path_of(one)))) for one in resources]
-        found, unread = dict[ResourcePattern, KnownAcls](), list[ResourcePattern]()
+        acls, unread = dict[ResourcePattern, KnownAcls](), list[ResourcePattern]()
         for resource, reading in asked:
             try:
-                found[resource] = _known(await reading)
+                acls[resource] = _known(await reading)
             except NoNode:
-                found[resource] = KnownAcls(-1, NONE)
+                acls[resource] = KnownAcls(-1, NONE)
             except DAMAGED as error:
-                found[resource] = self._unread(resource, error)
+                acls[resource] = self._unread(resource, error)
                 unread.append(resource)
-        return found, unread
+        return acls, unread
 
     def _entries(self, resource: ResourcePattern) -> Entries:
         known = self._known.get(resource)

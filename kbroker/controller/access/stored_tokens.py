@@ -109,14 +109,14 @@ class Tokens:
     # -- what others have changed --
 
     async def _read_all(self) -> None:
-        found = {}
+        tokens = {}
         for node in await self._store.subtree(token_nodes.TOKENS):
             known = _decoded(node)
             if known is not None:
-                found[known.token.token_id] = known
-        for token_id in self._known.keys() - found.keys():
+                tokens[known.token.token_id] = known
+        for token_id in self._known.keys() - tokens.keys():
             self._enter(token_id, None)
-        for token_id, known in found.items():
+        for token_id, known in tokens.items():
             self._enter(token_id, known)
 
     async def _read(self, token_ids: Iterable[str]) -> None:

@@ -82,9 +82,9 @@ async def check_cluster(store: SettledStore, cluster_id: str) -> None:
         node = await store.get(paths.CLUSTER_ID)
     except NoNode:
         raise foreign_cluster(None, cluster_id) from None
-    found = paths.decode_cluster_id(node.data)
-    if found != cluster_id:
-        raise foreign_cluster(found, cluster_id)
+    stored_id = paths.decode_cluster_id(node.data)
+    if stored_id != cluster_id:
+        raise foreign_cluster(stored_id, cluster_id)
 
 
 async def check_addresses(store: SettledStore, me: Registration) -> None:

@@ -65,15 +65,15 @@ class BrokerChanges:
 
     async def look(self) -> None:
         """Read the registrations and react to differences."""
-        found = await persistence.registrations(self._writes.store)
-        await self._follow(found)
-        await self._forget_early(found)
-        gone, come, moved = compare(self._state.brokers, found)
+        registrations = await persistence.registrations(self._writes.store)
+        await self._follow(registrations)
+        await self._forget_early(registrations)
+        gone, come, moved = compare(self._state.brokers, registrations)
         if gone:
-            await self._lose(gone, found)
+            await self._lose(gone, registrations)
         if come or moved:
             for broker_id in (*come, *moved):
-                self._state.add_broker(broker_id, found[broker_id])
+                self._state.add_broker(broker_id, registrations[broker_id])
             self._writes.set_live()
             await self._welcome(come)
         if gone or come:

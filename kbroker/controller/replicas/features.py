@@ -147,17 +147,17 @@ class FeatureLevels:
 
     def _obstacles(self, levels: Mapping[str, int]) -> list[str]:
         """Why these levels cannot be finalized now."""
-        found = []
+        obstacles = []
         protocol = find_version(self._setting(PROTOCOL))
         if protocol is None or protocol < FIRST_GUARDED:
-            found.append(f"{PROTOCOL} is below {FIRST_GUARDED}")
+            obstacles.append(f"{PROTOCOL} is below {FIRST_GUARDED}")
         for broker_id, broker in sorted(self._state.brokers.items()):
             if broker.features is None:
-                found.append(f"broker {broker_id} is not a kbroker")
+                obstacles.append(f"broker {broker_id} is not a kbroker")
             elif lacking := unsupported(levels, broker.features):
-                found.append(f"broker {broker_id} does not support {' and '.join(lacking)}")
+                obstacles.append(f"broker {broker_id} does not support {' and '.join(lacking)}")
         absent = self._with_replicas() - self._state.brokers.keys()
-        return found + [
+        return obstacles + [
             f"broker {number}, which has replicas, is away" for number in sorted(absent)
         ]
 

@@ -51,8 +51,8 @@ class Notifications:
 
     async def look_at_isr_changes(self) -> None:
         """Read the states that leaders have written, and tell all brokers."""
-        found = await self._read(paths.ISR_CHANGES, paths.decode_isr_change)
-        keys = dict.fromkeys(key for some in found.values() for key in some)
+        isr_changes = await self._read(paths.ISR_CHANGES, paths.decode_isr_change)
+        keys = dict.fromkeys(key for some in isr_changes.values() for key in some)
         known = [key for key in keys if self._state.partition(key) is not None]
         if known:
             before = {key: self._state.partition(key) for key in known}
@@ -66,18 +66,18 @@ class Notifications:
             batch = self._writes.batch()
             batch.refresh(known)
             self._writes.send(batch)
-        await self._delete(found)
+        await self._delete(isr_changes)
 
     async def look_at_log_dirs(self) -> None:
         """Ask brokers what they cannot serve any more, by telling them again what they are to."""
-        found = await self._read(paths.LOG_DIR_EVENTS, paths.decode_log_dir_event)
+        events = await self._read(paths.LOG_DIR_EVENTS, paths.decode_log_dir_event)
         batch = self._writes.batch()
-        for broker_id in dict.fromkeys(found.values()):
+        for broker_id in dict.fromkeys(events.values()):
             if broker_id in self._state.brokers:
                 logger.warning("broker %d reports a failed log directory", broker_id)
                 batch.repeat(broker_id, self._expected_of(broker_id))
         self._writes.send(batch)
-        await self._delete(found)
+        await self._delete(events)
 
     def _expected_of(self, broker_id: int) -> list[PartitionKey]:
         """The partitions that the broker serves, as far as is known."""
@@ -89,18 +89,18 @@ class Notifications:
 
     async def _read(self, parent: str, decode: Callable[[bytes], T]) -> dict[str, T]:
         """By path. A node that nobody can read is deleted."""
-        found, damaged = {}, []
+        notifications, damaged = {}, []
         for name in await self._store.children(parent):
             path = f"{parent}/{name}"
             try:
-                found[path] = decode((await self._store.get(path)).data)
+                notifications[path] = decode((await self._store.get(path)).data)
             except NoNode:
                 continue
             except DAMAGED as error:
                 logger.error("ignoring the notification %s: %r", path, error)
                 damaged.append(path)
         await self._delete(damaged)
-        return found
+        return notifications
 
     async def _delete(self, nodes: Iterable[str]) -> None:
         rest = iter(nodes)

@@ -92,11 +92,11 @@ class Reassigning:
         self, wanted: Mapping[PartitionKey, list[int] | None]
     ) -> dict[int, list[PartitionKey]]:
         """The brokers that stay in sync for partitions whose other in-sync replicas go at once."""
-        found: dict[int, list[PartitionKey]] = {}
+        partitions: dict[int, list[PartitionKey]] = {}
         for key, replicas in wanted.items():
             for broker_id in reassignments.left_in_sync(self._state, key, replicas):
-                found.setdefault(broker_id, []).append(key)
-        return found
+                partitions.setdefault(broker_id, []).append(key)
+        return partitions
 
     def _hear(self, left: Mapping[int, Iterable[PartitionKey]]) -> Pending[list[Completed]]:
         """INVARIANT: no request removes an in-sync replica before those that stay have answered.

@@ -50,18 +50,18 @@ class Notices:
 
     async def _present(self) -> dict[int, str]:
         """Their paths by number, the oldest first. The log names any other node."""
-        found, odd = {}, set()
+        notices, odd = {}, set()
         for name in await self._store.children(self.parent):
             path = f"{self.parent}/{name}"
             number = paths.sequence_of(path, self._prefix)
             if number is None:
                 odd.add(path)
             else:
-                found[number] = path
+                notices[number] = path
         for path in sorted(odd - self._odd):
             logger.error("ignoring %s, which is no notification", path)
         self._odd = odd
-        return dict(sorted(found.items()))
+        return dict(sorted(notices.items()))
 
     async def _remove_old(self, oldest_first: list[str]) -> None:
         for path in oldest_first:

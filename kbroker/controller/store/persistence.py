@@ -127,10 +127,10 @@ async def reread_topics(
             changes.append(ConfigsChanged(topics={name: config}))
         nodes = await _nodes_of(store, [name])
         for stored in stored_topics(nodes, ignore_damaged=store.is_shared):
-            found = await _topic_with_id(store, state, stored)
-            found.deleting = name in marked
-            created = [TopicCreated(found, config)]
-            changes += created if known is None else _differences(known, found)
+            topic = await _topic_with_id(store, state, stored)
+            topic.deleting = name in marked
+            created = [TopicCreated(topic, config)]
+            changes += created if known is None else _differences(known, topic)
         if name in marked and known is not None and not known.deleting:
             changes.append(DeletionBegun(name))
     return changes
@@ -214,17 +214,17 @@ async def reread_states(
 
 async def read_isr(store: SettledStore, keys: Iterable[PartitionKey]) -> list[IsrState | None]:
     """The stored state of each partition; None if there is none that can be parsed."""
-    found: list[IsrState | None] = []
+    isrs: list[IsrState | None] = []
     for key in keys:
         try:
             node = await store.get(paths.partition_state(*key))
-            found.append(IsrState(*paths.decode_partition_state(node.data), node.stat.version))
+            isrs.append(IsrState(*paths.decode_partition_state(node.data), node.stat.version))
         except NoNode:
-            found.append(None)
+            isrs.append(None)
         except DAMAGED as error:
             logger.error("ignoring the state of %s-%d: %r", *key, error)
-            found.append(None)
-    return found
+            isrs.append(None)
+    return isrs
 
 
 async def ensure_partition_nodes(
@@ -273,8 +273,8 @@ async def _read(store: SettledStore, wanted: Iterable[str]) -> list[Node]:
         except NoNode:
             return None
 
-    found = await in_window(map(read, wanted), READS_AT_ONCE)
-    return [node for node in found if node is not None]
+    nodes = await in_window(map(read, wanted), READS_AT_ONCE)
+    return [node for node in nodes if node is not None]
 
 
 async def _nodes_of(store: SettledStore, names: Iterable[str]) -> list[Node]:
@@ -283,14 +283,14 @@ async def _nodes_of(store: SettledStore, names: Iterable[str]) -> list[Node]:
     The topics' documents say which there are. A walk from node to node would take three requests
     for each partition instead of one.
     """
-    found = await _read(store, map(paths.topic, names))
+    nodes = await _read(store, map(paths.topic, names))
     wanted: list[str] = []
-    for node in found:
+    for node in nodes:
         name = node.path.rpartition("/")[2]
         with suppress(*DAMAGED):  # whoever parses the topics says so
             _, assignment = paths.decode_topic(node.data)
             wanted += [paths.partition_state(name, number) for number in assignment]
-    return found + await _read(store, wanted)
+    return nodes + await _read(store, wanted)
 
 
 async def _topic_tree(store: SettledStore, name: str) -> list[Node]:

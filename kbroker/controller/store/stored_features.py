@@ -74,18 +74,18 @@ class StoredFeatures:
         try:
             node = await self._store.get(paths.FEATURES)
             # The first one is above that of a cluster without any.
-            found = Finalized(paths.decode_features(node.data), node.stat.version + 1)
+            finalized = Finalized(paths.decode_features(node.data), node.stat.version + 1)
         except NoNode:
-            found = NONE
+            finalized = NONE
         except DAMAGED as error:
             logger.error("ignoring the features %s: %r", paths.FEATURES, error)
             return
-        lacking = unsupported(found.levels)
+        lacking = unsupported(finalized.levels)
         if lacking:
             text = f"the cluster has features that this broker does not support: {lacking}"
             raise UnsupportedFeatures(text)
-        if found != self._present:
-            self._present = found
-            levels = (f"{name} {level}" for name, level in sorted(found.levels.items()))
+        if finalized != self._present:
+            self._present = finalized
+            levels = (f"{name} {level}" for name, level in sorted(finalized.levels.items()))
             logger.info("features of the cluster: %s", ", ".join(levels) or "none")
-            self._user.set_features(found)
+            self._user.set_features(finalized)

@@ -129,5 +129,5 @@ class MutationQuotas:
         return Mutations(bucket, is_strict=asked.strict_quota)
 
     def _applied(self, user: str, client_id: str) -> AppliedQuota | None:
-        found = {path: own for path, own in self._quotas().items() if MUTATION in own}
-        return ClientQuotas(found).find(MUTATION, user, client_id)
+        quotas = {path: own for path, own in self._quotas().items() if MUTATION in own}
+        return ClientQuotas(quotas).find(MUTATION, user, client_id)

@@ -91,8 +91,8 @@ class TopicChanges:
         topic = self._state.topic(name)
         if topic is None or any(not partition.is_stored for partition in topic.partitions):
             return True
-        found = await self._store.exists(paths.topic(name))
-        return found is not None and found.version != topic.document_version
+        exists = await self._store.exists(paths.topic(name))
+        return exists is not None and exists.version != topic.document_version
 
     async def _look_at(self, names: Iterable[str]) -> None:
         """Handle topics that are new or have more partitions.

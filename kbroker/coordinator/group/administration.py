@@ -42,13 +42,13 @@ class GroupAdministration:
     # -- DescribeGroups --------------------------------------------------------------------------
 
     def describe(self, op: CoordinatorOperation, call: Call) -> DescribeGroupsResponse:
-        found = []
+        descriptions = []
         for group_id in call.request.groups:
             described = self._describe(group_id, call.version)
             if call.request.include_authorized_operations and not described.error_code:
                 described.authorized_operations = GROUP_OPERATIONS
-            found.append(described)
-        return DescribeGroupsResponse(groups=found)
+            descriptions.append(described)
+        return DescribeGroupsResponse(groups=descriptions)
 
     def _describe(self, group_id: str, version: int) -> Any:
         group = self._machine.groups.get(group_id)
@@ -70,11 +70,11 @@ class GroupAdministration:
 
     def list_groups(self, op: CoordinatorOperation, call: Call) -> ListGroupsResponse:
         is_listed = group_filter(call.request)
-        found = []
+        listed = []
         for group_id, kind, state, protocol_type in self._all():
             if not is_listed(state, kind):
                 continue
-            found.append(
+            listed.append(
                 ListGroupsResponse.ListedGroup(
                     group_id=group_id,
                     protocol_type=protocol_type,
@@ -82,7 +82,7 @@ class GroupAdministration:
                     group_type=kind,
                 )
             )
-        return ListGroupsResponse(groups=found)
+        return ListGroupsResponse(groups=listed)
 
     def _all(self) -> list[tuple[str, str, str, str]]:
         """(group id, kind, state, protocol type) of every group."""

@@ -22,8 +22,8 @@ _Embedded = TypeVar("_Embedded", ConsumerProtocolAssignment, ConsumerProtocolSub
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
     """The topics in a member's metadata; None if it is not in the consumers' format."""
     # Every version starts with the fields of version 0, so newer ones are readable too.
-    found = _decode(ConsumerProtocolSubscription, metadata, newest=0)
-    return None if found is None else frozenset(found.topics)
+    decoded = _decode(ConsumerProtocolSubscription, metadata, newest=0)
+    return None if decoded is None else frozenset(decoded.topics)
 
 
 def subscription(metadata: bytes) -> ConsumerProtocolSubscription | None:
@@ -58,7 +58,7 @@ def _decode(cls: type[_Embedded], data: bytes, newest: int | None = None) -> _Em
         return None
     version = min(version, cls.VERSIONS[1] if newest is None else newest)
     try:
-        found, _ = codec.decode(cls, version, data, _VERSION.size)
+        message, _ = codec.decode(cls, version, data, _VERSION.size)
     except DecodeError:
         return None
-    return found
+    return message

@@ -121,14 +121,14 @@ class OffsetExpiry:
         if since_ms is None:
             return []
         retention_ms = self._host.config["offsets.retention.minutes"] * MINUTE_MS
-        found = self._store.expired(group_id, self._host.wall_ms(), retention_ms, since_ms)
-        if found and self._store.has_pending(group_id):
+        expired = self._store.expired(group_id, self._host.wall_ms(), retention_ms, since_ms)
+        if expired and self._store.has_pending(group_id):
             pending = self._store.pending_of(group_id)
-            found = [key for key in found if key not in pending]
-        if found and group is not None:
-            wanted = {topic for topic in {key[0] for key in found} if group.subscribes_to(topic)}
-            found = [key for key in found if key[0] not in wanted]
-        return found
+            expired = [key for key in expired if key not in pending]
+        if expired and group is not None:
+            wanted = {topic for topic in {key[0] for key in expired} if group.subscribes_to(topic)}
+            expired = [key for key in expired if key[0] not in wanted]
+        return expired
 
 
 def idle_since_ms(group: Group | None) -> int | None:

@@ -90,18 +90,18 @@ class Fetches:
         find = _Finder(self._store, group_id, require_stable, in_groups=True)
         entry = OffsetFetchResponse.OffsetFetchResponseTopics
         image = self._host.image
-        found = []
+        groups = []
         if topics is None:
             for name, partitions in find.everything():
                 known = image.topics.get(name)
                 if known is not None:
-                    found.append(entry(name=name, topic_id=known.topic_id, partitions=partitions))
+                    groups.append(entry(name=name, topic_id=known.topic_id, partitions=partitions))
                 elif not by_topic_id:
-                    found.append(entry(name=name, partitions=partitions))
+                    groups.append(entry(name=name, partitions=partitions))
         elif not by_topic_id:
             for topic in topics:
                 partitions = find.partitions(topic.name, topic.partition_indexes)
-                found.append(entry(name=topic.name, partitions=partitions))
+                groups.append(entry(name=topic.name, partitions=partitions))
         else:
             for topic in topics:
                 known = image.topics_by_id.get(topic.topic_id)
@@ -111,8 +111,8 @@ class Fetches:
                     partitions = find.partitions(
                         known.name, topic.partition_indexes, topic.topic_id
                     )
-                found.append(entry(topic_id=topic.topic_id, partitions=partitions))
-        return OffsetFetchResponse.OffsetFetchResponseGroup(group_id=group_id, topics=found)
+                groups.append(entry(topic_id=topic.topic_id, partitions=partitions))
+        return OffsetFetchResponse.OffsetFetchResponseGroup(group_id=group_id, topics=groups)
 
     def _check_member(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
         group = self._machine.groups.get(group_id)
@@ -155,7 +155,7 @@ class _Finder:
         """
         get, group_id = self._store.get, self._group_id
         asked = self._asked.setdefault(topic, set())
-        found = []
+        rows = []
         for index in indexes:
             if index in asked:
                 continue
@@ -163,8 +163,8 @@ class _Finder:
             known = get(group_id, topic, index)
             if known is not None and known[3] is not None and topic_id != NO_UUID:
                 known = known if known[3] == topic_id else None
-            found.append(self._partition(topic, index, known or NOTHING))
-        return found
+            rows.append(self._partition(topic, index, known or NOTHING))
+        return rows
 
     def everything(self) -> list[tuple[str, list[Any]]]:
         topics: dict[str, list[Any]] = {}

@@ -53,8 +53,10 @@ def init_failed(code: ErrorCode, version: int) -> InitProducerIdResponse:
 
 def partitions_of(topics: Iterable[Any]) -> list[Partition]:
     """Every partition in AddPartitionsToTxn once, in order."""
-    found = {(topic.name, partition): None for topic in topics for partition in topic.partitions}
-    return list(found)
+    partitions = {
+        (topic.name, partition): None for topic in topics for partition in topic.partitions
+    }
+    return list(partitions)
 
 
 def _topic_results(

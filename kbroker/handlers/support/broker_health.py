@@ -50,7 +50,7 @@ async def _throttled(ctx: RequestContext) -> list[dict[str, object]]:
         rpc.call(address, QUOTA_FIGURES, Nothing())
         for address in processes.of_kind(ProcessKind.NETWORK)
     ]
-    found = set()
+    throttled = set()
     for call in asked:
         try:
             figures = await call
@@ -59,5 +59,5 @@ async def _throttled(ctx: RequestContext) -> list[dict[str, object]]:
         for one in figures:
             if one.throttle_ms > 0:
                 of = (one.user and f"user {one.user}", one.client_id and f"client {one.client_id}")
-                found.add((one.quota, ", ".join(filter(None, of))))
-    return [{"quota": quota, "name": name} for quota, name in sorted(found)[:CLIENTS_MAX]]
+                throttled.add((one.quota, ", ".join(filter(None, of))))
+    return [{"quota": quota, "name": name} for quota, name in sorted(throttled)[:CLIENTS_MAX]]

@@ -24,7 +24,7 @@ def describe_loggers(
 ) -> list[ConfigEntry]:
     """The level of each logger, or of those named."""
     ctx.process.log_levels.follow()
-    found = []
+    loggers = []
     for name in log_levels.names():
         if names and name not in names:
             continue
@@ -34,8 +34,8 @@ def describe_loggers(
         entry = ConfigEntry(
             key, level, ConfigSource.DYNAMIC_BROKER_LOGGER, synonyms, read_only=False
         )
-        found.append(entry)
-    return found
+        loggers.append(entry)
+    return loggers
 
 
 async def alter_loggers(

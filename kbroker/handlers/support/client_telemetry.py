@@ -116,9 +116,9 @@ class ClientTelemetry:
         if is_early and client.error != ErrorCode.UNKNOWN_SUBSCRIPTION_ID:
             raise WireError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
         client.asked_ms, client.error = now_ms, 0
-        found = self.subscription(instance_id, known_by)
-        client.interval_ms = found.interval_ms
-        return instance_id, found
+        subscription = self.subscription(instance_id, known_by)
+        client.interval_ms = subscription.interval_ms
+        return instance_id, subscription
 
     def begin_push(
         self,
@@ -138,10 +138,10 @@ class ClientTelemetry:
         if not may and not is_last:
             raise WireError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
         client.pushed_ms, client.is_terminated = now_ms, is_last
-        found = self.subscription(instance_id, known_by)
-        client.interval_ms = found.interval_ms
+        subscription = self.subscription(instance_id, known_by)
+        client.interval_ms = subscription.interval_ms
         client.error = 0
-        if subscription_id != found.number:
+        if subscription_id != subscription.number:
             client.error = int(ErrorCode.UNKNOWN_SUBSCRIPTION_ID)
             raise WireError(ErrorCode.UNKNOWN_SUBSCRIPTION_ID)
 

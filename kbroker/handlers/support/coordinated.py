@@ -119,12 +119,12 @@ async def split(
         try:
             if isinstance(call, WireError):
                 raise call
-            found = rows_of(decode_response(ctx, await call))
-            if len(found) != len(indexes):
+            response_rows = rows_of(decode_response(ctx, await call))
+            if len(response_rows) != len(indexes):
                 raise WireError(ErrorCode.UNKNOWN_SERVER_ERROR)
         except WireError as error:
-            found = [failed(entries[i], error) for i in indexes]
-        for index, row in zip(indexes, found, strict=True):
+            response_rows = [failed(entries[i], error) for i in indexes]
+        for index, row in zip(indexes, response_rows, strict=True):
             rows[index] = row
         start_calls()
     return [rows[index] for index in range(len(entries))]
@@ -144,17 +144,17 @@ async def ask_all(ctx: RequestContext, topic: str, request: Message | None) -> l
         for number, partition in enumerate(known.partitions)
         if ctx.may_lead(partition)
     ]
-    found: list[Any] = []
+    responses: list[Any] = []
     for call in calls:
         try:
-            found.append(decode_response(ctx, await call))
+            responses.append(decode_response(ctx, await call))
         except WireError as error:
             if error.code == ErrorCode.NOT_COORDINATOR:
                 # COMPAT: the process is restarting. A list request has no coordinator that the
                 # client could look up; clients retry after this error code.
                 error = WireError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, error.message)
-            found.append(error)
-    return found
+            responses.append(error)
+    return responses
 
 
 def decode_response(ctx: RequestContext, body: bytes) -> Any:

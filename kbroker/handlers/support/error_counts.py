@@ -23,9 +23,9 @@ def error_counts(response: Message) -> dict[int, int]:
     plan = _plans.get(cls)
     if plan is None:
         plan = _plans[cls] = _plan_of(cls.STRUCT)
-    found: dict[int, int] = {}
-    _count(response, plan, found, RESULTS_MAX)
-    return found
+    counts: dict[int, int] = {}
+    _count(response, plan, counts, RESULTS_MAX)
+    return counts
 
 
 def _plan_of(struct: StructSchema) -> Plan:
@@ -38,15 +38,15 @@ def _plan_of(struct: StructSchema) -> Plan:
     return has_code, [row for row in nested if row[2][0] or row[2][1]]
 
 
-def _count(value: Any, plan: Plan, found: dict[int, int], left: int) -> int:
+def _count(value: Any, plan: Plan, counts: dict[int, int], left: int) -> int:
     has_code, nested = plan
     if has_code:
-        found[value.error_code] = found.get(value.error_code, 0) + 1
+        counts[value.error_code] = counts.get(value.error_code, 0) + 1
         left -= 1
     for name, is_array, below in nested:
         inner = getattr(value, name)
         if inner is None:
             continue
         for one in islice(inner, max(left, 0)) if is_array else (inner,):
-            left = _count(one, below, found, left)
+            left = _count(one, below, counts, left)
     return left

@@ -82,10 +82,10 @@ class OwnerCalls(Generic[Q, A]):
         for part in parts:
             try:
                 questions = Questions([question for question, _ in part])
-                found = await self._ctx.io_worker(
+                results = await self._ctx.io_worker(
                     owner, self._operation, questions, self._timeout_ms
                 )
-                if len(found.results) != len(part):
+                if len(results.results) != len(part):
                     raise WireError(ErrorCode.UNKNOWN_SERVER_ERROR)
             except Exception as error:
                 if isinstance(error, WireError) and error.code == ErrorCode.REQUEST_TIMED_OUT:
@@ -93,9 +93,9 @@ class OwnerCalls(Generic[Q, A]):
                 for _, pending in part:
                     pending.resolve(error=error)
                 continue
-            for number, code, text in found.failures:
+            for number, code, text in results.failures:
                 part[number][1].resolve(error=WireError(ErrorCode(code), text or ""))
-            for (_, pending), result in zip(part, found.results, strict=True):
+            for (_, pending), result in zip(part, results.results, strict=True):
                 pending.resolve(result)  # does nothing if there was a failure
 
 

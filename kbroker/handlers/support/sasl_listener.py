@@ -141,10 +141,10 @@ def _loaded(own: ListenerConfig, name: str) -> plain.Check:
     """The callable at a dotted path. A config that is read only at start: no client can set it."""
     module, _, attribute = name.rpartition(".")
     try:
-        found: Any = getattr(importlib.import_module(module), attribute)
+        function: Any = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(own.name_of(CALLBACK), name, f"{_CALLABLE} ({error})") from None
-    check = found() if isinstance(found, type) else found
+    check = function() if isinstance(function, type) else function
     if not callable(check):
         raise ConfigError(own.name_of(CALLBACK), name, _CALLABLE)
     return lambda user, password: check(user, password) is True

@@ -76,11 +76,11 @@ async def fetch_stored(ctx: RequestContext, request: OffsetFetchRequest) -> Offs
     topics = request.topics or []
     asked = [(topic.name, index) for topic in topics for index in topic.partition_indexes]
     describable = ctx.allowed(AclOperation.DESCRIBE, Kind.TOPIC, (name for name, _ in asked))
-    found: dict[tuple[str, int], tuple[int, int]] = {}
+    stored: dict[tuple[str, int], tuple[int, int]] = {}
     wanted: dict[tuple[str, int], None] = {}
     async for place in ctx.each(asked):
         if place[0] not in describable:
-            found[place] = (NO_OFFSET, int(Kind.TOPIC.error))
+            stored[place] = (NO_OFFSET, int(Kind.TOPIC.error))
         elif exists(ctx, *place):
             wanted[place] = None
     known = list(wanted)
@@ -92,17 +92,17 @@ async def fetch_stored(ctx: RequestContext, request: OffsetFetchRequest) -> Offs
                 FETCH_STORED_OFFSETS, FetchStoredOffsets(request.group_id, partitions)
             )
         except WireError as error:
-            found.update((place, (NO_OFFSET, int(error.code))) for place in part)
+            stored.update((place, (NO_OFFSET, int(error.code))) for place in part)
             continue
         for place, offset in zip(part, offsets, strict=True):
             if offset is not None:
-                found[place] = (offset, NONE)
+                stored[place] = (offset, NONE)
     return OffsetFetchResponse(
         topics=[
             OffsetFetchResponse.OffsetFetchResponseTopic(
                 name=topic.name,
                 partitions=[
-                    entry(index, *found.get((topic.name, index), (NO_OFFSET, UNKNOWN)))
+                    entry(index, *stored.get((topic.name, index), (NO_OFFSET, UNKNOWN)))
                     async for index in ctx.each(topic.partition_indexes)
                 ],
             )

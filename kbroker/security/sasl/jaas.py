@@ -80,8 +80,8 @@ class _Tokens:
 
     def take(self, what: str) -> str:
         if not self.rest or isinstance(self.rest[-1], tuple):
-            found = self.rest[-1][0] if self.rest else "the end"
-            raise JaasError(f"{what} is expected, not {found}")
+            token = self.rest[-1][0] if self.rest else "the end"
+            raise JaasError(f"{what} is expected, not {token}")
         word = self.rest.pop()
         assert isinstance(word, str)
         return word
@@ -108,17 +108,17 @@ class _Tokens:
 def _tokens(text: str) -> Iterator[str | tuple[str]]:
     at = 0
     while at < len(text):
-        found = _TOKEN.match(text, at)
-        if found is None:
+        match = _TOKEN.match(text, at)
+        if match is None:
             raise JaasError(f"a quotation mark at character {at + 1} has no other one on its line")
-        at = found.end()
-        if found["quoted"]:
-            yield re.sub(r"\\(.)", _unescaped, found["quoted"][1:-1])
-        elif found["sign"]:
-            yield (found["sign"],)
-        elif found["word"]:
-            yield found["word"]
+        at = match.end()
+        if match["quoted"]:
+            yield re.sub(r"\\(.)", _unescaped, match["quoted"][1:-1])
+        elif match["sign"]:
+            yield (match["sign"],)
+        elif match["word"]:
+            yield match["word"]
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    return _ESCAPES.get(found[1], found[1])
+def _unescaped(match: re.Match[str]) -> str:
+    return _ESCAPES.get(match[1], match[1])

@@ -50,10 +50,10 @@ def parse(text: str) -> KerberosName:
     Kerberos escapes signs within a component by a backslash. COMPAT: Kafka cuts such a name at the
     escaped sign, so that a component could pose as two; here it is nobody's.
     """
-    found = _NAME.fullmatch(text) if len(text) <= NAME_CHARS_MAX else None
-    if found is None:
+    match = _NAME.fullmatch(text) if len(text) <= NAME_CHARS_MAX else None
+    if match is None:
         raise NoUser(f"malformed Kerberos name: {text[:200]!r}")
-    return KerberosName(found[1], found[2], found[3])
+    return KerberosName(match[1], match[2], match[3])
 
 
 class KerberosRule(NamedTuple):
@@ -76,7 +76,7 @@ class KerberosRule(NamedTuple):
         parts += [] if principal.host is None else [principal.host]
         if len(parts) - 1 != self.components:
             return None
-        name = _PARAMETER.sub(lambda found: parts[int(found[1])], self.form)
+        name = _PARAMETER.sub(lambda match: parts[int(match[1])], self.form)
         if self.match is not None and self.match.fullmatch(name) is None:
             return None
         if self.pattern is not None:
@@ -112,25 +112,25 @@ class PrincipalRules:
 
 
 def _parsed(text: str) -> KerberosRule:
-    found = _RULE.match(text)
-    if found is None:
+    parts = _RULE.match(text)
+    if parts is None:
         raise KerberosRuleError(
             f"{text[:80]!r} is neither DEFAULT nor RULE:[n:format](match)s/…/…/g"
         )
-    if found.end() < len(text):
+    if parts.end() < len(text):
         raise KerberosRuleError(
-            f"{text[found.end() :][:80]!r} follows the rule {text[: found.end()][:80]!r}"
+            f"{text[parts.end() :][:80]!r} follows the rule {text[: parts.end()][:80]!r}"
         )
-    components = int(found[1])
-    for number in _PARAMETER.findall(found[2]):
+    components = int(parts[1])
+    for number in _PARAMETER.findall(parts[2]):
         if not number or len(number) > 1 or int(number) > min(components, _COMPONENTS_MAX):
             raise KerberosRuleError(f"${number} in {text[:80]!r} is none of $0 to ${components}")
     try:
-        match = None if found[3] is None else compiled(found[3])
-        pattern = None if found[4] is None else compiled(found[4], found[5])
+        match = None if parts[3] is None else compiled(parts[3])
+        pattern = None if parts[4] is None else compiled(parts[4], parts[5])
     except BadPattern as error:
         raise KerberosRuleError(str(error)) from error
-    times = 0 if found[6] else 1
+    times = 0 if parts[6] else 1
     return KerberosRule(
-        text, components, found[2], match, pattern, found[5] or "", times, found[7] or ""
+        text, components, parts[2], match, pattern, parts[5] or "", times, parts[7] or ""
     )

@@ -61,17 +61,17 @@ class OauthBearer:
         if self._rejection:
             raise NotAuthenticated("the token is not valid", self._rejection)
         try:
-            found = _MESSAGE.fullmatch(token.decode())
+            match = _MESSAGE.fullmatch(token.decode())
         except UnicodeDecodeError:
-            found = None
-        if found is None:
+            match = None
+        if match is None:
             raise NotAuthenticated("the client's message is malformed")
-        pairs = [pair.partition("=") for pair in found["pairs"].split("\x01")[:-1]]
+        pairs = [pair.partition("=") for pair in match["pairs"].split("\x01")[:-1]]
         given = [value for name, _, value in pairs if name == "auth"]
         bearer = _BEARER.fullmatch(given[0]) if len(given) == 1 else None
         if bearer is None:
             raise NotAuthenticated("the client's message has no bearer token")
-        self._authorization_id = found["authorization_id"] or ""
+        self._authorization_id = match["authorization_id"] or ""
         text = bearer["token"]
         return Work(lambda: self._validated(text))
 

@@ -135,13 +135,13 @@ class ScramSaslServer:
         return self._first(text) if not self._bare else self._final(text)
 
     def _first(self, text: str) -> Step:
-        found = _FIRST.fullmatch(text)
-        if found is None:
+        match = _FIRST.fullmatch(text)
+        if match is None:
             raise self._failed("the client's first message is malformed")
-        self._name = self._user = self._unescaped(found["name"])
-        self._authorization_id = self._unescaped(found["authorization_id"] or "")
-        self._gs2, self._bare, self._client_nonce = found["gs2"], found["bare"], found["nonce"]
-        parts = found["extensions"].split(",")[1:]
+        self._name = self._user = self._unescaped(match["name"])
+        self._authorization_id = self._unescaped(match["authorization_id"] or "")
+        self._gs2, self._bare, self._client_nonce = match["gs2"], match["bare"], match["nonce"]
+        parts = match["extensions"].split(",")[1:]
         extensions = dict(part.partition("=")[::2] for part in parts)
         if "m" in extensions:
             raise self._failed("a mandatory extension, and there is none")
@@ -176,18 +176,18 @@ class ScramSaslServer:
         return Challenge(self._server_first.encode())
 
     def _final(self, text: str) -> Step:
-        found, credential = _FINAL.fullmatch(text), self._credential
-        if found is None or credential is None:
+        match, credential = _FINAL.fullmatch(text), self._credential
+        if match is None or credential is None:
             raise self._failed("the client's final message is malformed")
         # COMPAT: librdkafka before 2.6.1 puts its own nonce before the whole once more. Kafka 3.9
         # lets it, 4.0 does not; the proof covers what was sent either way.
-        if found["nonce"] not in (self._nonce, self._client_nonce + self._nonce):
+        if match["nonce"] not in (self._nonce, self._client_nonce + self._nonce):
             raise self._failed("the nonce is another one")
-        if found["binding"] != b64encode(self._gs2.encode()).decode():
+        if match["binding"] != b64encode(self._gs2.encode()).decode():
             raise self._failed("the channel binding is another one")
-        signed = f"{self._bare},{self._server_first},{found['without_proof']}".encode()
+        signed = f"{self._bare},{self._server_first},{match['without_proof']}".encode()
         try:
-            proof = b64decode(found["proof"], validate=True)
+            proof = b64decode(match["proof"], validate=True)
         except Base64Error:
             raise self._failed("the proof is not in Base64") from None
         signature = hmac_digest(credential.stored_key, signed, self._digest)

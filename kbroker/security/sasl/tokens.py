@@ -140,13 +140,13 @@ class Keys:
         with self._lock:
             if self._now_s() - self._fetched_s >= self._refresh_s:
                 self._renew()
-            found = self._known(key_id)
-            if found is None and self._now_s() - self._fetched_s >= UNKNOWN_KEY_S:
+            key = self._known(key_id)
+            if key is None and self._now_s() - self._fetched_s >= UNKNOWN_KEY_S:
                 self._renew()
-                found = self._known(key_id)
+                key = self._known(key_id)
             has_keys = bool(self._keys)
-        if found is not None:
-            return found
+        if key is not None:
+            return key
         if not has_keys:
             raise Unavailable("the keys that sign tokens cannot be fetched")
         raise InvalidToken("its key is unknown")

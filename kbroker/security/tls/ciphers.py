@@ -69,8 +69,8 @@ def set_ciphers(context: ssl.SSLContext, configs: StoreConfigs) -> None:
 
 def openssl_name(name: str) -> str:
     """OpenSSL's name of a suite of TLS 1.2; what is not Java's name is returned as it is."""
-    exchange, found, rest = name.removeprefix("TLS_").partition("_WITH_")
-    if not found:
+    exchange, separator, rest = name.removeprefix("TLS_").partition("_WITH_")
+    if not separator:
         return name
     parts: Iterable[str]
     if rest.endswith("CHACHA20_POLY1305_SHA256"):
@@ -89,5 +89,5 @@ def _is_known(name: str) -> bool:
         context.set_ciphers(name)
     except ssl.SSLError:
         return False
-    found = [each["name"] for each in context.get_ciphers()]
-    return [each for each in found if each not in _SUITES_OF_1_3] == [name]
+    names = [each["name"] for each in context.get_ciphers()]
+    return [each for each in names if each not in _SUITES_OF_1_3] == [name]

@@ -115,11 +115,11 @@ def file_signs(configs: StoreConfigs) -> dict[str, tuple[int, int, int] | None]:
     signs: dict[str, tuple[int, int, int] | None] = {}
     for path in store_paths(configs):
         try:
-            found = os.stat(path)
+            status = os.stat(path)
         except OSError:
             signs[path] = None
         else:
-            signs[path] = (found.st_ino, found.st_size, found.st_mtime_ns)
+            signs[path] = (status.st_ino, status.st_size, status.st_mtime_ns)
     return signs
 
 

@@ -108,16 +108,18 @@ def load_trusted(configs: StoreConfigs) -> list[str] | None:
         return _certificates(configs, name, data.decode("utf-8", "replace"))
     if data.startswith(java_key_store.MAGIC):
         # Of an entry with a key, Java trusts its own certificate.
-        found = [as_pem(CERTIFICATE, entry.certificates[0])
+        certificates = [as_pem(CERTIFICATE, entry.certificates[0])
                  for entry in _jks(configs, "ssl.truststore", data, password)
                  if entry.certificates]  # fmt: skip
     else:
         key, leaf, others = _pkcs12(configs, "ssl.truststore", data, password)
         # With a key, the others are its chain.
-        found = [_pem_of(each) for each in ([leaf] if key is not None else [leaf, *others]) if each]
-    if not found:
+        certificates = [
+            _pem_of(each) for each in ([leaf] if key is not None else [leaf, *others]) if each
+        ]
+    if not certificates:
         raise refused(configs, name, "a trust store with certificates", shown=location)
-    return found
+    return certificates
 
 
 # -- PEM -------------------------------------------------------------------------------------------
@@ -154,11 +156,11 @@ def _keys_of_pem(configs: StoreConfigs, name: str, text: str, password: str | No
 
 
 def _certificates(configs: StoreConfigs, name: str, text: str) -> list[str]:
-    found = [block for label, block in pem_blocks(text) if label == CERTIFICATE]
-    if not found:
+    blocks = [block for label, block in pem_blocks(text) if label == CERTIFICATE]
+    if not blocks:
         shown = configs[name] if name.endswith("location") else None
         raise refused(configs, name, "certificates in PEM, found none", shown=shown)
-    return found
+    return blocks
 
 
 # -- JKS and PKCS#12 -------------------------------------------------------------------------------
@@ -224,11 +226,11 @@ def _pkcs12(
 
     secret = None if password is None else password.encode()
     try:
-        found = pkcs12.load_pkcs12(data, secret)
+        content = pkcs12.load_pkcs12(data, secret)
     except Exception as error:  # ValueError, TypeError, UnsupportedAlgorithm, and Rust's own
         raise _unreadable(configs, store, str(error)) from error
-    leaf = None if found.cert is None else found.cert.certificate
-    return found.key, leaf, [each.certificate for each in found.additional_certs]
+    leaf = None if content.cert is None else content.cert.certificate
+    return content.key, leaf, [each.certificate for each in content.additional_certs]
 
 
 def _pem_of(certificate: Any) -> str:

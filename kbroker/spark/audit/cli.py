@@ -55,12 +55,12 @@ Exit code 2, and a record in the alert topic, when a tier is below the threshold
 def share_of(text: str) -> float:
     """``0.999``, between 0 and 1."""
     try:
-        found = float(text)
+        share = float(text)
     except ValueError:
-        found = -1
-    if not 0 <= found <= 1:
+        share = -1
+    if not 0 <= share <= 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a fraction; write a value such as 0.999")
-    return found
+    return share
 
 
 def recount_of(text: str) -> tuple[str, str]:
@@ -256,11 +256,11 @@ def _references(
             f"there are no counts of the reference tier {reference}; there are "
             f"{', '.join(tiers) or 'none'}. Choose one with --reference, or use --recount"
         )
-    found = dict.fromkeys(topics, reference)
+    references = dict.fromkeys(topics, reference)
     if given.reference is None and BROKER_TIER in tiers:
         # Producers of other topics do not count for this one.
-        found |= {one: BROKER_TIER for one in topics if one not in tiers[reference]}
-    return found
+        references |= {one: BROKER_TIER for one in topics if one not in tiers[reference]}
+    return references
 
 
 def _tell_alone(references: Mapping[str, str], tiers: Mapping[str, Container[str]]) -> None:

@@ -85,10 +85,10 @@ class RecountWork:
                     bucket_ms=self.bucket_ms,
                     read_committed=True,
                 )
-                found: dict[int, int] = {}
+                counts: dict[int, int] = {}
                 for at, count in buckets.items():
-                    merge(found, {_bucket_of(at, self.bucket_ms): count.records})
-                results.append({"topic": one.topic, "counts": found})
+                    merge(counts, {_bucket_of(at, self.bucket_ms): count.records})
+                results.append({"topic": one.topic, "counts": counts})
         return results
 
 
@@ -146,11 +146,11 @@ class MessagesWork:
 
 def _message(value: bytes | None) -> Result:
     try:
-        found = json.loads(value or b"")
-        start = int(found["bucket_start"])
-        end = int(found.get("bucket_end", start + 1))
-        count, told_ms = int(found["count"]), int(found["time"])
-        names = {name: str(found[name]) for name in ("guid", "topic", "tier")}
+        message = json.loads(value or b"")
+        start = int(message["bucket_start"])
+        end = int(message.get("bucket_end", start + 1))
+        count, told_ms = int(message["count"]), int(message["time"])
+        names = {name: str(message[name]) for name in ("guid", "topic", "tier")}
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return {"bad": 1}
     if not all(0 <= one < _NUMBER_MAX for one in (start, count, told_ms)):

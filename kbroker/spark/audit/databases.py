@@ -97,13 +97,13 @@ def _rows(
     if from_ms is not None and from_ms > 0:
         more += ' AND "timestamp" >= ?'
         arguments += (from_ms,)
-    found = dialect.query(
+    rows = dialect.query(
         f'SELECT CASE WHEN "timestamp" >= {TIME_MS_MAX} THEN {TIME_MS_MAX // size} '
         f'WHEN "timestamp" >= 0 THEN "timestamp" / {size} ELSE 0 END, count(*) '
         f'FROM {dialect.name(table)} WHERE "topic" = ?{more} GROUP BY 1',
         (topic, *arguments),
     )
-    for bucket, count in found:
+    for bucket, count in rows:
         yield times.count(topic, int(bucket) * size, int(count))
 
 

@@ -52,18 +52,18 @@ class FilesWork:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        found: dict[int, int] = {}
+        counts: dict[int, int] = {}
         try:
             with pq.ParquetFile(
                 Path(self.root) / one.path, coerce_int96_timestamp_unit="us"
             ) as file:
                 for times in _times(file, one.deleted, self.from_ms):
-                    merge(found, bucket_counts(times, self.bucket_ms))
+                    merge(counts, bucket_counts(times, self.bucket_ms))
         except FileNotFoundError:
             return {"gone": one.path}
         except (pa.ArrowException, OSError) as err:
             raise LoadError(f"{one.path} cannot be read: {err}") from err
-        return {"topic": one.topic, "counts": found}
+        return {"topic": one.topic, "counts": counts}
 
 
 def _times(
@@ -75,8 +75,8 @@ def _times(
 
     has_times = _TIME in file.schema_arrow.names
     type_us = pa.timestamp("us", tz="UTC")
-    if has_times and not pa.types.is_timestamp(found := file.schema_arrow.field(_TIME).type):
-        raise pa.ArrowTypeError(f"its column {_TIME} is of type {found}")
+    if has_times and not pa.types.is_timestamp(time_type := file.schema_arrow.field(_TIME).type):
+        raise pa.ArrowTypeError(f"its column {_TIME} is of type {time_type}")
     first = 0
     for number in range(file.num_row_groups):
         group = file.metadata.row_group(number)

@@ -44,14 +44,14 @@ class Line:
 
 def summed(counts: Iterable[Count]) -> dict[tuple[str, int, str], Count]:
     """Add up counts of the same topic, bucket and tier, with their latest time."""
-    found: dict[tuple[str, int, str], Count] = {}
+    sums: dict[tuple[str, int, str], Count] = {}
     for one in counts:
         key = (one.topic, one.bucket_ms, one.tier)
-        old = found.get(key)
+        old = sums.get(key)
         if old is not None:
             one = Count(*key, old.count + one.count, max(old.seen_ms, one.seen_ms))
-        found[key] = one
-    return found
+        sums[key] = one
+    return sums
 
 
 def compared(
@@ -73,15 +73,15 @@ def compared(
     and there is time. SURPLUS: more than the reference tier has (records that came twice, or a
     reference that lost counts).
     """
-    found = summed(counts)
-    for topic, bucket in sorted({(topic, bucket) for topic, bucket, _ in found}):
+    sums = summed(counts)
+    for topic, bucket in sorted({(topic, bucket) for topic, bucket, _ in sums}):
         reference = references[topic]
-        base = found.get((topic, bucket, reference))
+        base = sums.get((topic, bucket, reference))
         expected = base.count if base else 0
         for tier, topics in tiers.items():
             if tier == reference or topic not in topics:
                 continue
-            one = found.get((topic, bucket, tier))
+            one = sums.get((topic, bucket, tier))
             count = one.count if one else 0
             completeness = count / expected if expected else None
             end = bucket + bucket_ms

@@ -72,12 +72,12 @@ def count_of(text: str) -> int:
 def minutes_of(text: str) -> float:
     """A number above 0."""
     try:
-        found = float(text)
+        minutes = float(text)
     except ValueError:
-        found = 0
-    if not 0 < found < 1e9:
+        minutes = 0
+    if not 0 < minutes < 1e9:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return found
+    return minutes
 
 
 def time_of(text: str) -> int:
@@ -89,21 +89,21 @@ def time_of(text: str) -> int:
     try:
         if text.isdecimal() and len(text) != _DATE_DIGITS:
             raise ValueError(text)  # fromisoformat lets any character be between date and time
-        found = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError as err:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a time; write 2026-11-21T06:00:00Z or milliseconds since 1970, which "
             "are 13 digits"
         ) from err
-    if found.tzinfo is None:
-        found = found.replace(tzinfo=UTC)
-    return max(0, int(found.timestamp() * 1000))
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    return max(0, int(time.timestamp() * 1000))
 
 
 def offsets_of(text: str) -> dict[tuple[str, int], int]:
     """``{"clicks": {"0": 120}}`` by topic and partition."""
     try:
-        found = {
+        offsets = {
             (str(topic), int(partition)): _whole(offset)
             for topic, partitions in json.loads(text).items()
             for partition, offset in partitions.items()
@@ -112,9 +112,9 @@ def offsets_of(text: str) -> dict[tuple[str, int], int]:
         raise argparse.ArgumentTypeError(
             f'{text!r} is not a set of offsets; write \'{{"clicks": {{"0": 120, "1": 80}}}}\''
         ) from err
-    if any(offset < 0 for offset in found.values()):
+    if any(offset < 0 for offset in offsets.values()):
         raise argparse.ArgumentTypeError("offsets start at 0")
-    return found
+    return offsets
 
 
 def _whole(offset: object) -> int:
@@ -160,10 +160,10 @@ def setting_of(text: str) -> tuple[str, str]:
 def settings_of(path: str) -> list[tuple[str, str]]:
     """The pairs of a file of client settings, as Kafka's tools take it."""
     try:
-        found = read_properties(path)
+        settings = read_properties(path)
     except (OSError, PropertiesError) as err:
         raise argparse.ArgumentTypeError(f"{path!r} cannot be read: {err}") from err
-    return [_setting(name, value) for name, value in found]
+    return [_setting(name, value) for name, value in settings]
 
 
 def _setting(name: str, value: str) -> tuple[str, str]:
@@ -260,10 +260,10 @@ def name_of(text: str) -> str:
 
 def names_of(text: str) -> list[str]:
     """``a,b`` as names."""
-    found = [one.strip() for one in text.split(",") if one.strip()]
-    if not found:
+    names = [one.strip() for one in text.split(",") if one.strip()]
+    if not names:
         raise argparse.ArgumentTypeError("give at least one topic")
-    return found
+    return names
 
 
 def build_parser(version: str) -> argparse.ArgumentParser:

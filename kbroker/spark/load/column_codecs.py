@@ -66,15 +66,15 @@ def _first_bytes(table: pa.Table, name: str) -> bytes:
     """The first values of a column, concatenated; empty if it is not binary."""
     if name not in table.schema.names or not pa.types.is_binary(table.schema.field(name).type):
         return b""
-    found = b""
+    first = b""
     for chunk in table.column(name).chunks:
         _, ends, data = chunk.buffers()
-        if data is None or len(found) >= _SAMPLE_BYTES:
+        if data is None or len(first) >= _SAMPLE_BYTES:
             continue
         ends = pa.Array.from_buffers(pa.int32(), len(chunk) + 1, [None, ends], offset=chunk.offset)
         low, high = ends[0].as_py(), ends[-1].as_py()
-        found += data.slice(low, min(high - low, _SAMPLE_BYTES - len(found))).to_pybytes()
-    return found
+        first += data.slice(low, min(high - low, _SAMPLE_BYTES - len(first))).to_pybytes()
+    return first
 
 
 def _leaves(schema: pa.Schema) -> list[str]:

@@ -24,10 +24,10 @@ def check_columns(root: Path, commit: Commit, state: CommitState, *, is_table: b
     gone = set() if is_table else set(commit.removed)
     kept = [one for one in reversed(state.files.values()) if one.path not in gone]
     for topic, one in {file.topic: file for file in commit.added}.items():
-        found = _any_there(root, (it for it in kept if is_table or it.topic == topic))
-        if found is None:
+        columns = _any_there(root, (it for it in kept if is_table or it.topic == topic))
+        if columns is None:
             continue
-        file, old = found
+        file, old = columns
         _check_folders(root, file, one)
         new = pq.read_schema(root / one.staged).remove_metadata()
         if (old != new) if is_table else not _fit(old.field("value").type, new.field("value").type):

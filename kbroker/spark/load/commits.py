@@ -132,11 +132,11 @@ class Commit:
         """The number of missing offsets by partition. After the log is rebuilt, offsets in no file
         of the destination may have had no records.
         """
-        found: Counter[TopicPartition] = Counter()
+        counts: Counter[TopicPartition] = Counter()
         if self.kind == LOAD:
             for one in self.gaps:
-                found[one.topic, one.partition] += one.end - one.start
-        return found
+                counts[one.topic, one.partition] += one.end - one.start
+        return counts
 
     def to_json(self) -> str:
         """The text of the commit's file, one line."""
@@ -173,24 +173,24 @@ class Commit:
         return cls(**{one.name: found[one.name] for one in fields(cls)})
 
 
-def ends_from_json(found: Mapping[str, Mapping[str, int]]) -> Ends:
+def ends_from_json(document: Mapping[str, Mapping[str, int]]) -> Ends:
     """JSON has text keys; partitions are numbers."""
     return {
         topic: {int(partition): int(offset) for partition, offset in of_topic.items()}
-        for topic, of_topic in found.items()
+        for topic, of_topic in document.items()
     }
 
 
 def merged_ends(old: Ends, ranges: Iterable[LoadedRange | Gap]) -> Ends:
     """``old`` with every partition of ``ranges`` moved to the end of its last range."""
-    found = {topic: dict(of_topic) for topic, of_topic in old.items()}
+    merged = {topic: dict(of_topic) for topic, of_topic in old.items()}
     moved: Ends = {}
     for one in ranges:
         of_topic = moved.setdefault(one.topic, {})
         of_topic[one.partition] = max(one.end, of_topic.get(one.partition, one.end))
     for topic, partitions in moved.items():
-        found.setdefault(topic, {}).update(partitions)
-    return found
+        merged.setdefault(topic, {}).update(partitions)
+    return merged
 
 
 @dataclass(slots=True)
@@ -242,23 +242,23 @@ class CommitState:
 
     def to_json(self) -> str:
         """The text of a checkpoint."""
-        found = {one.name: getattr(self, one.name) for one in fields(self)}
+        document = {one.name: getattr(self, one.name) for one in fields(self)}
         for name in ("files", "errors"):
-            found[name] = [asdict(one) for one in found[name].values()]
-        return json.dumps({"format": FORMAT} | found, separators=(",", ":"))
+            document[name] = [asdict(one) for one in document[name].values()]
+        return json.dumps({"format": FORMAT} | document, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> CommitState:
         """Raises CorruptLogError when ``text`` is not a checkpoint of this format."""
         try:
-            found = json.loads(text)
-            if found.pop("format") != FORMAT:
+            document = json.loads(text)
+            if document.pop("format") != FORMAT:
                 raise CorruptLogError("a checkpoint in an unknown format")
-            found["ends"] = ends_from_json(found["ends"])
-            found["skipped"] = ends_from_json(found.get("skipped", {}))
+            document["ends"] = ends_from_json(document["ends"])
+            document["skipped"] = ends_from_json(document.get("skipped", {}))
             for name in ("files", "errors"):
-                files = (LoadedFile(**one) for one in found.get(name, ()))
-                found[name] = {one.path: one for one in files}
-            return cls(**found)
+                files = (LoadedFile(**one) for one in document.get(name, ()))
+                document[name] = {one.path: one for one in files}
+            return cls(**document)
         except (ValueError, TypeError, KeyError, AttributeError) as err:
             raise CorruptLogError(f"not a checkpoint: {err!r}") from err

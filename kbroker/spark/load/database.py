@@ -205,32 +205,32 @@ class Database:
         wanted: Counter[tuple[str, int]] = Counter()
         for one in state.files.values():
             wanted[one.topic, one.partition] += one.rows
-            if deep and (found := self._count(name, one)) != one.rows:
+            if deep and (rows := self._count(name, one)) != one.rows:
                 yield (
                     f"{one.topic} partition {one.partition}, offsets {one.first_offset} to "
-                    f"{one.last_offset}: {counted(found, 'row')}, but the log says {one.rows:,}"
+                    f"{one.last_offset}: {counted(rows, 'row')}, but the log says {one.rows:,}"
                 )
         places = {*wanted, *((topic, p) for topic, of in state.ends.items() for p in of)}
         for topic, partition in sorted(places):
-            ((found, last),) = self._dialect.query(
+            ((rows, last),) = self._dialect.query(
                 f'SELECT count(*), max("offset") FROM {name} WHERE "topic" = ? AND "partition" = ?',
                 (topic, partition),
             )
-            if found != wanted[topic, partition]:
+            if rows != wanted[topic, partition]:
                 end = state.ends.get(topic, {}).get(partition, 0)
                 yield (
-                    f"{topic} partition {partition}: {counted(found, 'row')} in {table}, but the "
+                    f"{topic} partition {partition}: {counted(rows, 'row')} in {table}, but the "
                     f"log says {wanted[topic, partition]:,}, up to offset {end}"
                     + (f"; the last row has offset {last}" if last is not None else "")
                 )
 
     def _count(self, name: str, one: LoadedFile) -> int:
-        ((found,),) = self._dialect.query(
+        ((count,),) = self._dialect.query(
             f'SELECT count(*) FROM {name} WHERE "topic" = ? AND "partition" = ? '
             'AND "offset" BETWEEN ? AND ?',
             (one.topic, one.partition, one.first_offset, one.last_offset),
         )
-        return int(found)
+        return int(count)
 
     def __str__(self) -> str:
         return f"load {self._load} in {self._dialect}"

@@ -125,8 +125,8 @@ def _value(one: Any) -> bytes | None:
 
 
 def _milliseconds(times: pa.Array) -> pa.Array:
-    found = times.cast(pa.int64())
-    return found if times.type.unit == "ms" else pc.divide(found, 1000)
+    milliseconds = times.cast(pa.int64())
+    return milliseconds if times.type.unit == "ms" else pc.divide(milliseconds, 1000)
 
 
 def _headers_text(headers: list[dict[str, Any]] | None) -> str | None:

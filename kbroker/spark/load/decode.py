@@ -89,12 +89,12 @@ class JsonDecoder:
                 return None
         if table.num_rows != len(present):
             return None  # two objects in one value
-        found = table.combine_chunks().to_struct_array()
-        if isinstance(found, pa.ChunkedArray):
-            found = found.combine_chunks()
+        rows = table.combine_chunks().to_struct_array()
+        if isinstance(rows, pa.ChunkedArray):
+            rows = rows.combine_chunks()
         if values.null_count:
-            found = found.take(_positions(values))
-        return found
+            rows = rows.take(_positions(values))
+        return rows
 
     def _errors(self, values: pa.Array) -> list[str | None]:
         """The problem of each value, or None."""
@@ -108,11 +108,11 @@ class JsonDecoder:
     def _misfit(self, text: bytes) -> str:
         """The problem of a bad value."""
         try:
-            found = json.loads(text.decode())
+            value = json.loads(text.decode())
         except (ValueError, RecursionError) as err:
             return f"not JSON: {err}"
-        if not isinstance(found, dict):
-            return f"not a JSON object but {'null' if found is None else type(found).__name__}"
+        if not isinstance(value, dict):
+            return f"not a JSON object but {'null' if value is None else type(value).__name__}"
         try:
             options = pj.ParseOptions(
                 explicit_schema=self.schema, unexpected_field_behavior="ignore"
@@ -153,9 +153,9 @@ def _are_utf8(values: pa.Array) -> bool:
 
 def _positions(values: pa.Array) -> pa.Array:
     """The index of each value among the non-null ones; null for null."""
-    found: list[int | None] = []
+    positions: list[int | None] = []
     seen = 0
     for valid in values.is_valid().to_pylist():
-        found.append(seen if valid else None)
+        positions.append(seen if valid else None)
         seen += valid
-    return pa.array(found, pa.int64())
+    return pa.array(positions, pa.int64())

@@ -102,10 +102,10 @@ class Delta(TableDirectory["DeltaTable"]):
                 f"the Delta table {self.root} has deletion vectors, which this deltalake cannot "
                 "read: pip install --upgrade deltalake"
             )
-        found = pa.table(table.deletion_vectors())
-        paths = map(self._below_root, found.column("filepath").to_pylist())
+        vectors = pa.table(table.deletion_vectors())
+        paths = map(self._below_root, vectors.column("filepath").to_pylist())
         # A mask may end before its file does: the rows after it are not deleted.
-        masks = (one.values for one in found.column("selection_vector"))
+        masks = (one.values for one in vectors.column("selection_vector"))
         return {
             path: pc.indices_nonzero(pc.invert(mask)).cast(pa.int64())
             for path, mask in zip(paths, masks, strict=True)

@@ -305,10 +305,10 @@ class Postgresql:
 
     def query(self, text: str, arguments: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         with self._told():
-            found: list[tuple[Any, ...]] = (
+            rows: list[tuple[Any, ...]] = (
                 self._open().execute(_numbered(text), arguments).fetchall()
             )
-        return found
+        return rows
 
     @contextmanager
     def transaction(self) -> Iterator[Run]:

@@ -219,8 +219,8 @@ class Load:
         if self._settings.first_ms is None:
             return self._settings.first
         fresh = [one for one in target if one[1] not in ends.get(one[0], {})]
-        found = self._source.offsets_at(fresh, self._settings.first_ms) if fresh else {}
-        return {**found, **self._settings.first}
+        offsets = self._source.offsets_at(fresh, self._settings.first_ms) if fresh else {}
+        return {**offsets, **self._settings.first}
 
     def _learn(self, made: Commit) -> None:
         """Bytes of a record by topic, for the next plan."""
@@ -359,15 +359,15 @@ def _now_ms() -> int:
 
 
 def _range_of(result: Result) -> OffsetRange:
-    found = result["range"]
-    return OffsetRange(found["topic"], found["partition"], found["start"], found["end"])
+    bounds = result["range"]
+    return OffsetRange(bounds["topic"], bounds["partition"], bounds["start"], bounds["end"])
 
 
 def _errors(results: Sequence[Result]) -> tuple[LoadedFile, ...]:
     from kbroker.spark.load.layout import ERRORS
 
-    found = (LoadedFile(**one) for result in results for one in result["errors"])
-    return tuple(replace(one, path=f"{ERRORS}/{one.path.rpartition('/')[2]}") for one in found)
+    files = (LoadedFile(**one) for result in results for one in result["errors"])
+    return tuple(replace(one, path=f"{ERRORS}/{one.path.rpartition('/')[2]}") for one in files)
 
 
 def _fail_on_errors(results: Sequence[Result]) -> None:
@@ -384,17 +384,17 @@ def _fail_on_errors(results: Sequence[Result]) -> None:
 
 
 def _counts(results: Sequence[Result]) -> dict[str, dict[int, int]]:
-    found: dict[str, dict[int, int]] = {}
+    counts: dict[str, dict[int, int]] = {}
     for result in results:
-        of_topic = found.setdefault(result["range"]["topic"], {})
+        of_topic = counts.setdefault(result["range"]["topic"], {})
         for bucket, count in result["counts"].items():
             of_topic[int(bucket)] = of_topic.get(int(bucket), 0) + count
-    return found
+    return counts
 
 
 def _lag(bounds: Mapping[TopicPartition, PositionBounds], ends: Ends) -> dict[str, int]:
-    found: dict[str, int] = {}
+    lags: dict[str, int] = {}
     for (topic, partition), one in bounds.items():
         loaded = ends.get(topic, {}).get(partition, one.start)
-        found[topic] = found.get(topic, 0) + max(0, one.end - loaded)
-    return found
+        lags[topic] = lags.get(topic, 0) + max(0, one.end - loaded)
+    return lags

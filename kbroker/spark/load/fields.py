@@ -53,37 +53,37 @@ class _FieldReader:
         return self._tokens[self._next] if self._next < len(self._tokens) else ""
 
     def take(self, wanted: str = "") -> str:
-        found = self.peek()
-        if not found or (wanted and found != wanted):
+        word = self.peek()
+        if not word or (wanted and word != wanted):
             raise LoadError(
                 f"--value-schema: {wanted or 'a name or type'} is expected"
-                + (f", not {found!r}" if found else " at its end")
+                + (f", not {word!r}" if word else " at its end")
             )
         self._next += 1
-        return found
+        return word
 
     def fields(self, *, nested: bool) -> list[pa.Field]:
         """``name type, ...``, inside of a struct ``name: type, ...``."""
-        found: list[pa.Field] = []
+        read: list[pa.Field] = []
         while True:
             name = self.take().strip("`")
             if nested and self.peek() == ":":
                 self.take(":")
             # Spark and DuckDB are case-insensitive.
-            if any(one.name.lower() == name.lower() for one in found):
+            if any(one.name.lower() == name.lower() for one in read):
                 raise LoadError(f"--value-schema: {name} appears twice")
-            found.append(pa.field(name, self.type()))
+            read.append(pa.field(name, self.type()))
             if self.peek() != ",":
-                return found
+                return read
             self.take(",")
 
     def type(self) -> pa.DataType:
         name = self.take().lower()
         if name == "array":
             self.take("<")
-            found = pa.list_(pa.field("element", self.type()))
+            arrow_type = pa.list_(pa.field("element", self.type()))
             self.take(">")
-            return found
+            return arrow_type
         if name == "struct":
             self.take("<")
             made = pa.struct(self.fields(nested=True))

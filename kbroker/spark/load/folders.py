@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 def sink_of(place: str | Path) -> str:
     """The sink for an existing folder."""
-    found = (sink for sink, sign, _ in TABLES if Path(place, sign).exists())
-    return next(found, Directory.name)
+    sinks = (sink for sink, sign, _ in TABLES if Path(place, sign).exists())
+    return next(sinks, Directory.name)
 
 
 def folder(sink: str, place: str | Path, files: FileOptions | None = None) -> Directory:

@@ -43,11 +43,11 @@ _READ_BYTES = 8 << 20
 
 def checksum_of(path: Path) -> int:
     """CRC-32C of a whole file."""
-    found = 0
+    checksum = 0
     with path.open("rb") as file:
         while piece := file.read(_READ_BYTES):
-            found = crc32c(piece, found)
-    return found
+            checksum = crc32c(piece, checksum)
+    return checksum
 
 
 def replaced_names(metadata: Mapping[bytes, bytes] | None) -> list[str]:
@@ -103,13 +103,13 @@ def recover(destination: Directory, load: str) -> Commit:
             "(move _kbroker/commits and _kbroker/checkpoint away first)"
         )
     root = destination.root
-    found = [_read(root, path) for path in sorted((root / layout.DATA).rglob("*.parquet"))]
+    footers = [_read(root, path) for path in sorted((root / layout.DATA).rglob("*.parquet"))]
     bad = [_read(root, path) for path in sorted((root / layout.ERRORS).glob("*.parquet"))]
-    if not found and not bad:
+    if not footers and not bad:
         raise LoadError(f"{root} has no data files to rebuild a log from")
     destination.prepare()
     with destination.locked():
-        made = _sum_of(found, bad, destination.number_before(load), load)
+        made = _sum_of(footers, bad, destination.number_before(load), load)
         destination.forget_published()
         destination.log.begin_after(made.number - 1, load)
         points.reach("recover-begun")
@@ -119,16 +119,16 @@ def recover(destination: Directory, load: str) -> Commit:
     return made
 
 
-def _sum_of(found: list[_FoundFooter], bad: list[_FoundFooter], before: int, load: str) -> Commit:
+def _sum_of(footers: list[_FoundFooter], bad: list[_FoundFooter], before: int, load: str) -> Commit:
     """The single commit that describes the files; its number follows ``before``.
 
     bad: those of bad values, of which a range may have no others.
     """
-    superseded = _superseded([*found, *bad])
-    kept = [one for one in found if one.name not in superseded]
+    superseded = _superseded([*footers, *bad])
+    kept = [one for one in footers if one.name not in superseded]
     errors = [one for one in bad if one.name not in superseded]
     names = {one.name for one in kept} | superseded
-    for one in found:
+    for one in footers:
         names |= set(one.about.get(REPLACES, "").split())
     _require_whole(kept, names)
     every = [*kept, *errors]
@@ -143,7 +143,7 @@ def _sum_of(found: list[_FoundFooter], bad: list[_FoundFooter], before: int, loa
         ends=merged_ends({}, current),
         ranges=tuple(_ranges(every)),
         added=tuple(one.file for one in kept),
-        removed=tuple(one.file.path for one in (*found, *bad) if one.name in superseded),
+        removed=tuple(one.file.path for one in (*footers, *bad) if one.name in superseded),
         errors=tuple(one.file for one in errors),
         gaps=tuple(_gaps(current)),
         topics={topic: one for topic, one in topics.items() if one},
@@ -152,12 +152,12 @@ def _sum_of(found: list[_FoundFooter], bad: list[_FoundFooter], before: int, loa
 
 def _topics(kept: list[_FoundFooter]) -> dict[str, str]:
     """The last loaded id of each topic: a recreated topic has several."""
-    found: dict[str, _FoundFooter] = {}
+    footers: dict[str, _FoundFooter] = {}
     for one in kept:
-        last = found.setdefault(one.file.topic, one)
+        last = footers.setdefault(one.file.topic, one)
         if one.loaded_ms > last.loaded_ms:
-            found[one.file.topic] = one
-    return {topic: one.file.topic_id for topic, one in found.items()}
+            footers[one.file.topic] = one
+    return {topic: one.file.topic_id for topic, one in footers.items()}
 
 
 def _read(root: Path, path: Path) -> _FoundFooter:
@@ -192,13 +192,13 @@ def _read(root: Path, path: Path) -> _FoundFooter:
     return _FoundFooter(file, said)
 
 
-def _superseded(found: list[_FoundFooter]) -> set[str]:
+def _superseded(footers: list[_FoundFooter]) -> set[str]:
     """Names of files whose rows are also in other files."""
     names: set[str] = set()
-    for one in found:
+    for one in footers:
         names |= set(one.about.get(REPLACES, "").split())
     reloads: dict[tuple[str, str, int, str], list[_FoundFooter]] = defaultdict(list)
-    for one in found:
+    for one in footers:
         if one.about.get("kind") == RELOAD:
             file = one.file
             reloads[file.topic, file.topic_id, file.partition, one.about["run"]].append(one)
@@ -207,13 +207,13 @@ def _superseded(found: list[_FoundFooter]) -> set[str]:
         written_ms = min(one.written_ms for one in files)
         names |= {
             one.name
-            for one in found
+            for one in footers
             if (one.file.topic, one.file.partition) == (topic, partition)
             and one.file.topic_id in ("", topic_id)
             and one.file.end > start
             and one.written_ms < written_ms
         }
-    return names & {one.name for one in found}
+    return names & {one.name for one in footers}
 
 
 def _require_whole(kept: list[_FoundFooter], names: set[str]) -> None:
@@ -239,23 +239,23 @@ def _require_whole(kept: list[_FoundFooter], names: set[str]) -> None:
 
 
 def _ranges(kept: list[_FoundFooter]) -> list[LoadedRange]:
-    found: dict[tuple[str, int, int, int], LoadedRange] = {}
+    ranges: dict[tuple[str, int, int, int], LoadedRange] = {}
     for one in kept:
         key = (one.file.topic, one.file.partition, one.file.start, one.file.end)
-        old = found.setdefault(key, LoadedRange(*key, 0, 0))
+        old = ranges.setdefault(key, LoadedRange(*key, 0, 0))
         if not one.is_bad:
             rows, size = old.rows + one.file.rows, old.bytes + one.file.bytes
-            found[key] = replace(old, rows=rows, bytes=size)
-    return [found[key] for key in sorted(found)]
+            ranges[key] = replace(old, rows=rows, bytes=size)
+    return [ranges[key] for key in sorted(ranges)]
 
 
 def _gaps(ranges: list[LoadedRange]) -> list[Gap]:
     """Offsets that no file covers: they are lost, or had no record."""
-    found = []
+    gaps = []
     reached: dict[tuple[str, int], int] = {}
     for before, after in itertools.pairwise(ranges):
         key = (before.topic, before.partition)
         reached[key] = max(before.end, reached.get(key, 0))
         if key == (after.topic, after.partition) and after.start > reached[key]:
-            found.append(Gap(*key, reached[key], after.start))
-    return found
+            gaps.append(Gap(*key, reached[key], after.start))
+    return gaps

@@ -63,7 +63,7 @@ class FolderCatalog(NoopCatalog):
         except FileNotFoundError:
             return 0
         return max(
-            (int(found[1]) for one in names if (found := _VERSION.fullmatch(one))), default=0
+            (int(match[1]) for one in names if (match := _VERSION.fullmatch(one))), default=0
         )
 
     def _path_of(self, number: int) -> Path:

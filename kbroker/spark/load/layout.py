@@ -55,21 +55,21 @@ def folder(topic: str, partition_by: PartitionBy, unit: int | None) -> str:
 
     unit: hours or days since 1970 in UTC; None for records without a time.
     """
-    found = f"{DATA}/topic={topic}"
+    path = f"{DATA}/topic={topic}"
     if partition_by == "none":
-        return found
+        return path
     if unit is None:
         hour = f"/hr={NO_TIME}" if partition_by == "hour" else ""
-        return f"{found}/dt={NO_TIME}{hour}"
+        return f"{path}/dt={NO_TIME}{hour}"
     at = time.gmtime(unit * UNIT_US[partition_by] // 1_000_000)
     day = f"{at.tm_year:04d}-{at.tm_mon:02d}-{at.tm_mday:02d}"
-    return f"{found}/dt={day}" + (f"/hr={at.tm_hour:02d}" if partition_by == "hour" else "")
+    return f"{path}/dt={day}" + (f"/hr={at.tm_hour:02d}" if partition_by == "hour" else "")
 
 
 def partitioned_by(columns: Sequence[str]) -> str:
     """The ``--partition-by`` with so many folder columns; ``?`` if there is none."""
-    found = (by for by, made in FOLDER_COLUMNS.items() if len(made) == len(columns))
-    return next(found, "?")
+    partitionings = (by for by, made in FOLDER_COLUMNS.items() if len(made) == len(columns))
+    return next(partitionings, "?")
 
 
 def file_name(topic: str, partition: int, start: int, end: int, attempt: str) -> str:
@@ -80,14 +80,14 @@ def file_name(topic: str, partition: int, start: int, end: int, attempt: str) ->
 
 def numbers_in(name: str) -> tuple[int, int, int] | None:
     """Partition, start and end in the name of a file; None if it does not belong to a load."""
-    found = _NUMBERS.search(name)
-    return (int(found[1]), int(found[2]), int(found[3])) if found is not None else None
+    match = _NUMBERS.search(name)
+    return (int(match[1]), int(match[2]), int(match[3])) if match is not None else None
 
 
 def partition_values(path: str) -> dict[str, str | None]:
     """The ``name=value`` folders of a file's path; a missing time is None."""
-    found: dict[str, str | None] = {}
+    values: dict[str, str | None] = {}
     for part in path.split("/")[1:-1]:
         name, _, value = part.partition("=")
-        found[name] = None if value == NO_TIME else value
-    return found
+        values[name] = None if value == NO_TIME else value
+    return values

@@ -68,9 +68,9 @@ class CommitLog:
     def last_change(self) -> Commit | None:
         """The newest commit that is kept and has files to add or to remove."""
         for number in reversed(self.numbers()):
-            found = self._read_present(number)
-            if found.added or found.removed:
-                return found
+            commit = self._read_present(number)
+            if commit.added or commit.removed:
+                return commit
         return None
 
     def read(self, number: int) -> Commit | None:
@@ -79,18 +79,18 @@ class CommitLog:
         if text is None:
             return None
         try:
-            found = Commit.from_json(text)
+            commit = Commit.from_json(text)
         except CorruptLogError as err:
             raise CorruptLogError(f"commit {number} of {self._store}: {err}") from err
-        if found.number != number:
-            raise CorruptLogError(f"commit {number} of {self._store} claims to be {found.number}")
-        return found
+        if commit.number != number:
+            raise CorruptLogError(f"commit {number} of {self._store} claims to be {commit.number}")
+        return commit
 
     def _read_present(self, number: int) -> Commit:
-        found = self.read(number)
-        if found is None:
+        commit = self.read(number)
+        if commit is None:
             raise CorruptLogError(f"commit {number} has disappeared from {self._store}")
-        return found
+        return commit
 
     def after(self, number: int) -> Iterator[Commit]:
         """Every commit with a higher number, ascending."""
@@ -138,12 +138,12 @@ class CommitLog:
 
     def checkpoint(self) -> CommitState:
         """Sum up all commits. Two concurrent runs write the same."""
-        found = self.state()
-        if found.number:
-            self._store.replace("checkpoint", found.number, found.to_json())
+        state = self.state()
+        if state.number:
+            self._store.replace("checkpoint", state.number, state.to_json())
         for number in self._store.numbers("checkpoint")[:-2]:
             self._store.drop("checkpoint", number)
-        return found
+        return state
 
     def begin_after(self, number: int, load: str) -> None:
         """Let an empty log continue from a number, as if all commits up to it had expired; older
@@ -152,8 +152,8 @@ class CommitLog:
         for older in self._store.numbers("checkpoint"):
             self._store.drop("checkpoint", older)
         if number:
-            found = CommitState(number=number, load=load)
-            self._store.replace("checkpoint", number, found.to_json())
+            state = CommitState(number=number, load=load)
+            self._store.replace("checkpoint", number, state.to_json())
 
     def expire(self, before_ms: int) -> int:
         """Drop commits older than ``before_ms``, after summing them up; returns their number.
@@ -244,11 +244,11 @@ def lost_race(commit: Commit, where: object) -> str:
 @contextmanager
 def temporary(path: Path, name: str) -> Iterator[Path]:
     """A temporary path beside ``path``; the file is removed afterwards, even on a full disk."""
-    found = path.with_name(f".{name}{_TEMPORARY}")
+    path_beside = path.with_name(f".{name}{_TEMPORARY}")
     try:
-        yield found
+        yield path_beside
     finally:
-        found.unlink(missing_ok=True)
+        path_beside.unlink(missing_ok=True)
 
 
 def write_synced(path: Path, content: bytes) -> None:

@@ -51,14 +51,14 @@ def restarted(
     ends: Ends, topics: Iterable[str], available: Mapping[TopicPartition, PositionBounds]
 ) -> Ends:
     """``ends``, with recreated topics at their start."""
-    found = {topic: dict(of_topic) for topic, of_topic in ends.items()}
+    restarted_ends = {topic: dict(of_topic) for topic, of_topic in ends.items()}
     for one in topics:
-        found[one] = {
+        restarted_ends[one] = {
             partition: bounds.start
             for (topic, partition), bounds in available.items()
             if topic == one
         }
-    return found
+    return restarted_ends
 
 
 def wanted_ranges(
@@ -148,11 +148,11 @@ def with_begins(
     first, available, ranges: what ``wanted_ranges`` took, and what it found.
     """
     begins = {(one.topic, one.partition): one.start for one in ranges}
-    found = {topic: dict(of_topic) for topic, of_topic in ends.items()}
+    all_ends = {topic: dict(of_topic) for topic, of_topic in ends.items()}
     for topic, partition in sorted(first.keys() & available.keys()):
         begin = begins.get((topic, partition), available[topic, partition].end)
-        found.setdefault(topic, {}).setdefault(partition, begin)
-    return found
+        all_ends.setdefault(topic, {}).setdefault(partition, begin)
+    return all_ends
 
 
 def within(
@@ -163,20 +163,20 @@ def within(
     Each range gets at least one record while the budget has any: none starves behind a large one.
     Bytes are as exact as the ranges' estimates.
     """
-    found = [one for one in ranges if one.count > 0]
+    ranges_left = [one for one in ranges if one.count > 0]
     shares = [1.0]
-    total_records = sum(one.count for one in found)
-    total_bytes = sum(one.size_bytes for one in found)
+    total_records = sum(one.count for one in ranges_left)
+    total_bytes = sum(one.size_bytes for one in ranges_left)
     if records is not None and total_records > records:
         shares.append(records / total_records)
     if size_bytes is not None and total_bytes > size_bytes:
         shares.append(size_bytes / total_bytes)
     share = min(shares)
     if share >= 1.0:
-        return found
+        return ranges_left
     left = records if records is not None else total_records
     fronts: list[OffsetRange] = []
-    for one in sorted(found, key=lambda each: each.count):
+    for one in sorted(ranges_left, key=lambda each: each.count):
         count = min(max(1, int(one.count * share)), one.count, left)
         if count <= 0:
             continue
@@ -235,7 +235,7 @@ def again_ranges(
     Raises DataLossError when something of it, up to ``loaded``, is not on the broker any more, or
     the topic is another than that of ``topics``.
     """
-    found: list[OffsetRange] = []
+    again: list[OffsetRange] = []
     lost: list[str] = []
     anew = made_anew(topics, available)
     begins: dict[TopicPartition, int] = {}
@@ -255,14 +255,14 @@ def again_ranges(
                 f"but the broker has {bounds.start} to {bounds.end}"
             )
         else:
-            found.append(OffsetRange(topic, partition, start, bounds.end, topic_id=bounds.topic_id))
+            again.append(OffsetRange(topic, partition, start, bounds.end, topic_id=bounds.topic_id))
     if lost:
         raise DataLossError(
             "cannot reload these records, so nothing is changed: "
             + "; ".join(lost)
             + ". Begin with a file whose offsets the broker still has (status --files)"
         )
-    return found
+    return again
 
 
 def check_complete(planned: Iterable[OffsetRange], done: Iterable[OffsetRange]) -> None:
@@ -272,10 +272,10 @@ def check_complete(planned: Iterable[OffsetRange], done: Iterable[OffsetRange]) 
     committed.
     """
     wanted = sorted((one.topic, one.partition, one.start, one.end) for one in planned)
-    found = sorted((one.topic, one.partition, one.start, one.end) for one in done)
-    if wanted != found:
-        odd = sorted(set(wanted) ^ set(found)) or [one for one in found if found.count(one) > 1]
+    bounds = sorted((one.topic, one.partition, one.start, one.end) for one in done)
+    if wanted != bounds:
+        odd = sorted(set(wanted) ^ set(bounds)) or [one for one in bounds if bounds.count(one) > 1]
         raise LoadError(f"the tasks' results differ from the plan, so nothing is committed: {odd}")
-    for before, after in itertools.pairwise(found):
+    for before, after in itertools.pairwise(bounds):
         if before[:2] == after[:2] and before[3] > after[2]:
             raise LoadError(f"planned ranges overlap, so nothing is committed: {before}, {after}")

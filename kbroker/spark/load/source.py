@@ -65,26 +65,26 @@ class BrokerSource:
         """Raises LoadError when a topic named does not exist."""
         with borrowed(self.bootstrap, self.settings) as cluster:
             if self.pattern is None:
-                found = cluster.topics(self.topics)
-                missing = sorted(set(self.topics) - set(found))
+                topics = cluster.topics(self.topics)
+                missing = sorted(set(self.topics) - set(topics))
                 if missing:
                     raise LoadError(f"there is no topic {', '.join(missing)} at {self.bootstrap}")
             else:
                 expression = re.compile(self.pattern)
-                found = {
+                topics = {
                     name: topic
                     for name, topic in cluster.topics().items()
                     if not topic.internal
                     and (self.pattern.startswith(_OF_TOOLS) or not name.startswith(_OF_TOOLS))
                     and expression.fullmatch(name)
                 }
-            places = [(name, one) for name, topic in found.items() for one in topic.partitions]
+            places = [(name, one) for name, topic in topics.items() for one in topic.partitions]
             starts = list_offsets(cluster, dict.fromkeys(places, EARLIEST))
             ends = list_offsets(
                 cluster, dict.fromkeys(places, LATEST), read_committed=self.read_committed
             )
             try:
-                sizes = log_dir_sizes(cluster, list(found))
+                sizes = log_dir_sizes(cluster, list(topics))
             except RejectedError:
                 sizes = {}  # without the right to ask, tasks are planned by guesses
         return {
@@ -92,7 +92,7 @@ class BrokerSource:
                 starts[one].offset,
                 max(starts[one].offset, ends[one].offset),
                 sizes.get(one, 0),
-                id_text(found[one[0]]),
+                id_text(topics[one[0]]),
             )
             for one in places
         }
@@ -102,12 +102,12 @@ class BrokerSource:
     ) -> dict[TopicPartition, int]:
         """The first offset at or after a time; the log end offset if there is none."""
         with borrowed(self.bootstrap, self.settings) as cluster:
-            found = list_offsets(cluster, dict.fromkeys(partitions, time_ms))
-            late = [one for one, offset in found.items() if offset.offset == NO_OFFSET]
+            offsets = list_offsets(cluster, dict.fromkeys(partitions, time_ms))
+            late = [one for one, offset in offsets.items() if offset.offset == NO_OFFSET]
             ends = list_offsets(
                 cluster, dict.fromkeys(late, LATEST), read_committed=self.read_committed
             )
-        return {one: (ends.get(one) or offset).offset for one, offset in found.items()}
+        return {one: (ends.get(one) or offset).offset for one, offset in offsets.items()}
 
     def read(self, one: OffsetRange) -> Iterator[pa.RecordBatch]:
         """The records of a range, in order; called in a task."""

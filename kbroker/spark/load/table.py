@@ -248,11 +248,11 @@ class TableDirectory(Directory, ABC, Generic[T]):
 
     def schema_of(self, commit: Commit, columns: list[str]) -> pa.Schema:
         """The schema of the commit's files, with the folder columns."""
-        found = pq.read_schema(self.root / commit.added[0].path).remove_metadata()
+        schema = pq.read_schema(self.root / commit.added[0].path).remove_metadata()
         for name in columns:
-            if name not in found.names:
-                found = found.append(pa.field(name, pa.string()))
-        return found
+            if name not in schema.names:
+                schema = schema.append(pa.field(name, pa.string()))
+        return schema
 
     @staticmethod
     def properties_of(commit: Commit) -> dict[str, str]:

@@ -54,11 +54,11 @@ class LoadWork:
     allow_loss: bool = False
 
     def __call__(self, ranges: Sequence[OffsetRange], attempt: str) -> list[Result]:
-        found = []
+        results = []
         for index, one in enumerate(ranges):
-            found.append(self._load(one, f"{attempt}-{index}"))
+            results.append(self._load(one, f"{attempt}-{index}"))
             points.reach("task-staged")
-        return found
+        return results
 
     def _load(self, one: OffsetRange, attempt: str) -> Result:
         gaps: list[Gap] = []

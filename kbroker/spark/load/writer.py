@@ -209,11 +209,11 @@ class RangeWriter:
     def _count(self, times: pa.Array, low: int, high: int) -> None:
         bucket_us = self._options.bucket_ms * 1000
         if low >= 0 and low // bucket_us == high // bucket_us:
-            found = {low // bucket_us: len(times)}
+            counts = {low // bucket_us: len(times)}
         else:
             buckets = pc.divide(pc.max_element_wise(times, 0), bucket_us)
-            found = {one["values"]: one["counts"] for one in pc.value_counts(buckets).to_pylist()}
-        for number, count in found.items():
+            counts = {one["values"]: one["counts"] for one in pc.value_counts(buckets).to_pylist()}
+        for number, count in counts.items():
             bucket = number * self._options.bucket_ms
             self._counts[bucket] = self._counts.get(bucket, 0) + count
 

@@ -160,21 +160,21 @@ def _check_target(
     """
     ids = {topic: one.topic_id for (topic, _), one in present.items()}
     with borrowed(given.target, dict(given.to_setting)) as target:
-        found = target.topics(sorted(ids))
+        topics = target.topics(sorted(ids))
     same = sorted(
-        name for name, topic in found.items() if ids[name] and id_text(topic) == ids[name]
+        name for name, topic in topics.items() if ids[name] and id_text(topic) == ids[name]
     )
     if same:
         raise LoadError(
             f"--from and --to are the same cluster: topic {same[0]} would be copied into itself"
         )
     for name, count in sorted(Counter(topic for topic, _ in present).items()):
-        if name not in found:
+        if name not in topics:
             said = (
                 f"does not exist at {given.target}, which may create it with another number of "
                 "partitions"
             )
-        elif (there := len(found[name].partitions)) != count:
+        elif (there := len(topics[name].partitions)) != count:
             said = (
                 f"has {counted(there, 'partition')} at {given.target} and {count:,} at "
                 f"{given.source}: records go by their keys"

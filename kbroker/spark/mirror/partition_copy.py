@@ -115,11 +115,11 @@ def batches_of(records: memoryview) -> Iterator[CopiedBatch]:
         position += size
 
 
-def committed_batches(found: RecordSet) -> Iterator[CopiedBatch]:
+def committed_batches(records: RecordSet) -> Iterator[CopiedBatch]:
     """The batches without markers and without aborted transactions."""
-    pending = sorted(found.aborted, key=lambda one: one[1])
+    pending = sorted(records.aborted, key=lambda one: one[1])
     aborted: set[int] = set()
-    for batch in batches_of(found.records):
+    for batch in batches_of(records.records):
         while pending and pending[0][1] < batch.next_offset:
             aborted.add(pending.pop(0)[0])
         if batch.attributes & CONTROL:
@@ -223,7 +223,7 @@ class PartitionCopy:
             start = self._start()
             position = start
             if start < one.end:
-                for found in RangeFetch(
+                for records in RangeFetch(
                     self._source,
                     one.topic,
                     one.partition,
@@ -232,9 +232,9 @@ class PartitionCopy:
                     read_committed=True,
                     topic_id=self._topic.id,
                 ):
-                    position = min(max(position, found.next_offset), one.end)
-                    self._copy_set(found, start)
-                    self._open_bytes += len(found.records)
+                    position = min(max(position, records.next_offset), one.end)
+                    self._copy_set(records, start)
+                    self._open_bytes += len(records.records)
                     if self._is_due():
                         self._commit(position)
             # Even if nothing was new, because the offset would expire.
@@ -300,11 +300,11 @@ class PartitionCopy:
         self._is_open = False
         self._open_bytes = 0
 
-    def _copy_set(self, found: RecordSet, start: int) -> None:
+    def _copy_set(self, records: RecordSet, start: int) -> None:
         one = self._range
         span: tuple[int, int] | None = None
-        handled = max(start, found.first_offset)
-        for batch in committed_batches(found):
+        handled = max(start, records.first_offset)
+        for batch in committed_batches(records):
             if batch.next_offset <= start or batch.base_offset >= one.end:
                 continue
             self._begin()

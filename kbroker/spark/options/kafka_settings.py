@@ -66,8 +66,8 @@ def doubt(name: str, prefix: str = "") -> str | None:
     """
     if name in KNOWN_SETTINGS:
         return None
-    found = difflib.get_close_matches(name, KNOWN_SETTINGS, 1)
-    hint = f"; did you mean {prefix}{found[0]}?" if found else ""
+    matches = difflib.get_close_matches(name, KNOWN_SETTINGS, 1)
+    hint = f"; did you mean {prefix}{matches[0]}?" if matches else ""
     return f"unknown client setting {prefix}{name}{hint}"
 
 

@@ -94,12 +94,12 @@ def parse_partitions(text: str) -> tuple[TopicPartition, ...]:
     what = f'assign is {text!r}: write partitions such as {{"topicA":[0,1],"topicB":[2]}}'
     try:
         parsed = json.loads(text)
-        found = [(topic, _as_int(part)) for topic, parts in parsed.items() for part in parts]
+        partitions = [(topic, _as_int(part)) for topic, parts in parsed.items() for part in parts]
     except (ValueError, AttributeError, TypeError) as error:
         raise OptionError(what) from error
-    if not found or any(part < 0 for _, part in found):
+    if not partitions or any(part < 0 for _, part in partitions):
         raise OptionError(what)
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(partitions))
 
 
 def parse_offsets(text: str, name: str) -> dict[TopicPartition, int]:

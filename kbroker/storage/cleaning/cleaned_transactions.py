@@ -38,13 +38,13 @@ class CleanedTransactions:
     def on_batch(self, producer_id: int, last_offset: Offset) -> bool:
         """Whether this transactional batch belongs to an aborted transaction."""
         self._advance(last_offset)
-        found = self._open.get(producer_id)
+        transaction = self._open.get(producer_id)
         # A transaction that ended before the start of the pass is irrelevant to this batch.
-        if found is None or found[0].last_offset < last_offset:
+        if transaction is None or transaction[0].last_offset < last_offset:
             self._committed.add(producer_id)
             return False
-        if not found[1]:
-            self._open[producer_id] = (found[0], True)
+        if not transaction[1]:
+            self._open[producer_id] = (transaction[0], True)
         return True
 
     def on_marker(self, producer_id: int, last_offset: Offset, kind: int) -> bool:

@@ -369,14 +369,14 @@ def read_aborted(directory: str, bases: Sequence[int], end: int) -> list[Aborted
     bases: of every segment of the log, in order, the active one too, to whose index the owner may
     be adding. Raises CorruptTxnIndexError, OSError.
     """
-    found: list[AbortedTransaction] = []
+    aborted: list[AbortedTransaction] = []
     for base in bases:
         path = os.path.join(directory, segment_name(base, TXN_INDEX_SUFFIX))
         data = read_if_present(path) or b""
         # An entry that is being written is not needed: its transaction ended above `end`.
         for entry in parse_entries(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES], path, base):
             if entry.first_offset < end:
-                found.append(entry)
+                aborted.append(entry)
             if entry.last_stable_offset >= end:
-                return found
-    return found
+                return aborted
+    return aborted

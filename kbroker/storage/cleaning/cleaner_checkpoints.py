@@ -41,7 +41,7 @@ class CleanerCheckpoints:
         known = self._offsets[log_dir].get(key)
         if known is not None:
             return known
-        return next((found[key] for found in self._offsets.values() if key in found), None)
+        return next((offsets[key] for offsets in self._offsets.values() if key in offsets), None)
 
     def put(self, log_dir: str, key: TopicPartition, offset: Offset) -> None:
         """Write one line, durably, unless the file has it. Raises OSError."""

@@ -93,11 +93,11 @@ class SegmentSwap:
     def prepare_steps(self) -> Iterator[str]:
         """``prepare``, one change of the disk at a time."""
         try:
-            found = os.stat(self._path(LOG_SUFFIX) + CLEANED_SUFFIX).st_size
+            size = os.stat(self._path(LOG_SUFFIX) + CLEANED_SUFFIX).st_size
         except FileNotFoundError:
-            found = -1
-        if found != self._size:
-            raise SwapRejected(f"the cleaned segment has {found} bytes instead of {self._size}")
+            size = -1
+        if size != self._size:
+            raise SwapRejected(f"the cleaned segment has {size} bytes instead of {self._size}")
         for suffix in _LOG_LAST:
             path = self._path(suffix)
             if os.path.exists(path + CLEANED_SUFFIX):

@@ -47,12 +47,12 @@ def read_creation(directory: str) -> bytes:
         return NO_CREATION
     try:
         text = data.decode("ascii")
-        found = bytes.fromhex(text.removeprefix(_HEAD))
+        creation = bytes.fromhex(text.removeprefix(_HEAD))
     except ValueError as error:
         raise CorruptNoteError(f"{path}: {error}") from error
-    if not text.startswith(_HEAD) or len(found) != 2 * _PART_BYTES:
+    if not text.startswith(_HEAD) or len(creation) != 2 * _PART_BYTES:
         raise CorruptNoteError(f"{path}: not a version 0 note with a creation")
-    return found
+    return creation
 
 
 def write_creation(directory: str, creation: bytes) -> None:

@@ -87,36 +87,39 @@ def _inode(fd: int) -> str:
     """Its number and generation, where the file system tells that."""
     number = os.fstat(fd).st_ino
     try:
-        found = fcntl.ioctl(fd, FS_IOC_GETVERSION, bytes(8))
+        generation = fcntl.ioctl(fd, FS_IOC_GETVERSION, bytes(8))
     except OSError:
         return str(number)
-    return f"{number}.{int.from_bytes(found[:4], 'little')}"
+    return f"{number}.{int.from_bytes(generation[:4], 'little')}"
 
 
-def doubt_about(found: Incarnation | None, known: Mapping[str, int], *, was_clean: bool) -> str:
+def doubt_about(
+    incarnation: Incarnation | None, known: Mapping[str, int], *, was_clean: bool
+) -> str:
     """What is wrong with a directory; empty if it is what it was.
 
-    found: what it says. known: the starts by directory id, as the store has them for this broker;
-    none before its first start with notes. was_clean: it was closed in order.
+    incarnation: what it says. known: the starts by directory id, as the store has them for this
+    broker; none before its first start with notes. was_clean: it was closed in order.
     """
     if not known:
         return ""
-    if found is None:
+    if incarnation is None:
         return f"it has no {INCARNATION_NAME}, but the directories of this broker had one"
-    if found.id not in known:
+    if incarnation.id not in known:
         return "it is none of the directories that this broker had"
-    if found.start < known[found.id]:
-        return f"it is as start {found.start} left it, and there was start {known[found.id]}"
-    if found.is_copied and not was_clean:
+    if incarnation.start < known[incarnation.id]:
+        start = known[incarnation.id]
+        return f"it is as start {incarnation.start} left it, and there was start {start}"
+    if incarnation.is_copied and not was_clean:
         return "it is a copy of a directory that was in use"
     return ""
 
 
-def next_start(found: Incarnation | None, known: Mapping[str, int]) -> Incarnation:
+def next_start(incarnation: Incarnation | None, known: Mapping[str, int]) -> Incarnation:
     """The incarnation that begins."""
-    if found is None:
+    if incarnation is None:
         return Incarnation(os.urandom(16).hex(), 1)
-    return Incarnation(found.id, max(found.start, known.get(found.id, 0)) + 1)
+    return Incarnation(incarnation.id, max(incarnation.start, known.get(incarnation.id, 0)) + 1)
 
 
 def suspect_all(directory: str) -> int:

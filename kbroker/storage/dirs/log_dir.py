@@ -54,13 +54,13 @@ def scan_partitions(directory: str) -> list[TopicPartition]:
 
     Raises OSError.
     """
-    found = []
+    partitions = []
     with os.scandir(directory) as entries:
         for entry in entries:
             parsed = parse_partition_dir(entry.name)
             if parsed is not None and entry.is_dir(follow_symlinks=False):
-                found.append(parsed)
-    return sorted(found)
+                partitions.append(parsed)
+    return sorted(partitions)
 
 
 def scan_deleted(directory: str) -> list[str]:
@@ -71,13 +71,13 @@ def scan_deleted(directory: str) -> list[str]:
 
 def scan_futures(directory: str) -> dict[TopicPartition, list[str]]:
     """Paths of future replicas, by partition. Raises OSError."""
-    found: dict[TopicPartition, list[str]] = {}
+    futures: dict[TopicPartition, list[str]] = {}
     with os.scandir(directory) as entries:
         for entry in entries:
             parsed = parse_future_dir(entry.name)
             if parsed is not None and entry.is_dir(follow_symlinks=False):
-                found.setdefault(parsed, []).append(entry.path)
-    return found
+                futures.setdefault(parsed, []).append(entry.path)
+    return futures
 
 
 def rename_to_stray(path: str, key: TopicPartition) -> str:

@@ -100,7 +100,9 @@ class LocalLogDirs(Collection[LocalLogDir]):
 
     def failures(self) -> dict[str, str]:
         """The reason for each offline directory, by path."""
-        return {found.path: str(found.error) for found in self._dirs if found.error is not None}
+        return {
+            log_dir.path: str(log_dir.error) for log_dir in self._dirs if log_dir.error is not None
+        }
 
     def fail(self, path: str, cause: object) -> LocalLogDir:
         """A write or sync in it failed. The directory; nothing changes if it is offline already."""

@@ -82,8 +82,8 @@ class ByTopicId:
         topic_id = owner.topic_id
         remove_creation(path)
         try:
-            found = read_partition_metadata(path)
-            if found is None and is_new and holds_records(path):
+            metadata = read_partition_metadata(path)
+            if metadata is None and is_new and holds_records(path):
                 return False  # of brokers before 2.8, which wrote no topic ids
         except CorruptMetadataError as error:
             if not is_torn_metadata(path, topic_id):
@@ -91,16 +91,16 @@ class ByTopicId:
             # The file is not synced: after a power failure it may be torn although the records are
             # intact.
             logger.warning("%s; rewriting it", error)
-            found = None
-        if found is None:
+            metadata = None
+        if metadata is None:
             write_partition_metadata(path, topic_id)
             return True
-        if found != topic_id and not is_new:
+        if metadata != topic_id and not is_new:
             raise DamagedLogError(
-                f"{path}/{PARTITION_METADATA} has topic id {uuid_text(found)}, but the topic has "
-                f"{uuid_text(topic_id)}. {WAY_OUT}"
+                f"{path}/{PARTITION_METADATA} has topic id {uuid_text(metadata)}, but the topic "
+                f"has {uuid_text(topic_id)}. {WAY_OUT}"
             )
-        return found == topic_id
+        return metadata == topic_id
 
     def write(self, path: str, owner: DirOwner) -> None:
         write_partition_metadata(path, owner.topic_id)
@@ -121,15 +121,15 @@ class ByCreation:
 
     def belongs(self, path: str, owner: DirOwner, *, is_new: bool) -> bool:
         remove_partition_metadata(path)
-        found = self._read(path)
-        if is_other_creation(found, owner.creation):
+        creation = self._read(path)
+        if is_other_creation(creation, owner.creation):
             return False
-        if is_new and not is_same_store(found, owner.creation) and holds_records(path):
+        if is_new and not is_same_store(creation, owner.creation) and holds_records(path):
             return False
-        if is_new and found and not owner.creation:
+        if is_new and creation and not owner.creation:
             remove_creation(path)  # there are no records: whatever it said is over
-        if owner.creation and found != owner.creation:
-            if found and not is_new:
+        if owner.creation and creation != owner.creation:
+            if creation and not is_new:
                 logger.warning(
                     "%s is of a topic in another ZooKeeper, or this one's /cluster/id was created "
                     "again; it is taken for %s's own", path, os.path.basename(path),

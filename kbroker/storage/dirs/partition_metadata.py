@@ -72,8 +72,8 @@ def _fields(data: bytes, path: str) -> dict[str, str]:
     for line in lines:
         if not line.strip():
             continue
-        key, found, value = line.partition(":")
-        if not found:
+        key, colon, value = line.partition(":")
+        if not colon:
             raise CorruptMetadataError(f"{path}: {line!r} is not a field")
         fields[key.strip()] = value.strip()
     return fields

@@ -103,7 +103,9 @@ class Placement:
             return candidates[0] if candidates else None
         counts = self.table.count_by_log_dir(len(self.dirs))
         arriving = Counter(log_dir.index for log_dir in self.dirs for _ in range(log_dir.arriving))
-        return min(candidates, key=lambda found: counts[found.index] + arriving[found.index])
+        return min(
+            candidates, key=lambda candidate: counts[candidate.index] + arriving[candidate.index]
+        )
 
     @contextmanager
     def choosing(self) -> Iterator[None]:
@@ -125,7 +127,7 @@ class Placement:
         """
         marked = [log_dir for log_dir in holding if log_dir.has_moved_here(key)]
         ends = {log_dir.path: log_end_in(log_dir.partition_path(key)) for log_dir in holding}
-        winner = max(holding, key=lambda found: (ends[found.path], found in marked))
+        winner = max(holding, key=lambda candidate: (ends[candidate.path], candidate in marked))
         for loser in holding:
             if loser is winner:
                 continue
@@ -162,7 +164,7 @@ def log_end_in(path: str) -> int:
     fd = open_file(os.path.join(path, segment_name(base, LOG_SUFFIX)))
     try:
         size = os.fstat(fd).st_size
-        found: int = scan_segment(fd, base, size, verify=False).next_offset
-        return found
+        end: int = scan_segment(fd, base, size, verify=False).next_offset
+        return end
     finally:
         os.close(fd)

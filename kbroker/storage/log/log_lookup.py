@@ -51,16 +51,16 @@ def list_offsets(log: PartitionLog, timestamp: int, *, committed: bool = False) 
         return _found(log, start, NO_TIMESTAMP, log.epochs.epoch_for(start))
     if timestamp == LATEST_TIERED:
         return _found(log, NO_OFFSET, NO_TIMESTAMP, None)
-    found = find_newest(log) if timestamp == MAX_TIMESTAMP else find_by_timestamp(log, timestamp)
-    if found is None or found.offset >= bound:
+    place = find_newest(log) if timestamp == MAX_TIMESTAMP else find_by_timestamp(log, timestamp)
+    if place is None or place.offset >= bound:
         return _found(log, NO_OFFSET, NO_TIMESTAMP, None)
-    return _found(log, found.offset, found.timestamp, log.epochs.epoch_for(found.offset))
+    return _found(log, place.offset, place.timestamp, log.epochs.epoch_for(place.offset))
 
 
 def end_offset_for_epoch(log: PartitionLog, leader_epoch: int) -> tuple[int, Offset]:
     """(epoch, end offset), -1 and -1 if the epoch is unknown."""
-    found = log.epochs.end_offset_for(leader_epoch, log.log_end_offset)
-    return found or (NO_EPOCH, NO_OFFSET)
+    epoch_end = log.epochs.end_offset_for(leader_epoch, log.log_end_offset)
+    return epoch_end or (NO_EPOCH, NO_OFFSET)
 
 
 def _found(
@@ -81,13 +81,13 @@ def offsets_before(log: PartitionLog, timestamp: int, bound: int, now_ms: int) -
     bound: larger offsets are left out. Raises OSError.
     """
     # COMPAT: Kafka uses the time of a segment's file, not those of its records.
-    found: list[int] = []
+    offsets: list[int] = []
     if timestamp == LATEST or timestamp >= now_ms:
-        found.append(log.log_end_offset)
+        offsets.append(log.log_end_offset)
     for segment in reversed(log.segments):
-        if found or segment.modified_ms() <= timestamp:
-            found.append(segment.base_offset)
-    return list(dict.fromkeys(min(max(at, log.log_start_offset), bound) for at in found))
+        if offsets or segment.modified_ms() <= timestamp:
+            offsets.append(segment.base_offset)
+    return list(dict.fromkeys(min(max(at, log.log_start_offset), bound) for at in offsets))
 
 
 def find_by_timestamp(log: PartitionLog, timestamp: int) -> Found | None:
@@ -97,9 +97,9 @@ def find_by_timestamp(log: PartitionLog, timestamp: int) -> Found | None:
             continue
         if log.segments.newest_timestamp(segment) < timestamp:
             continue
-        found = _find_in(log, segment, timestamp)
-        if found is not None:
-            return found
+        place = _find_in(log, segment, timestamp)
+        if place is not None:
+            return place
     return None
 
 
@@ -120,12 +120,12 @@ def _find_in(log: PartitionLog, segment: Segment, timestamp: int) -> Found | Non
     position = log.segments.start_position(segment, max(from_offset, log.log_start_offset))
     fd = segment.open_log()
     try:
-        while found := find_batch(fd, position, segment.size, timestamp=timestamp):
-            if found.last_offset >= log.log_start_offset:
-                record = _find_record(log, os.pread(fd, found.size, found.position), timestamp)
+        while batch := find_batch(fd, position, segment.size, timestamp=timestamp):
+            if batch.last_offset >= log.log_start_offset:
+                record = _find_record(log, os.pread(fd, batch.size, batch.position), timestamp)
                 if record is not None:
                     return record if record.offset < log.high_watermark else None
-            position = found.position + found.size
+            position = batch.position + batch.size
     finally:
         os.close(fd)
     return None

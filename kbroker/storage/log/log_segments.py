@@ -80,16 +80,16 @@ class LogSegments(Sequence[Segment]):
     def holding(self, offset: Offset) -> Segment:
         """The segment with the largest base offset at or below ``offset``; else the oldest one."""
         segments = self._measured()
-        found = segments[0]
+        segment = segments[0]
         low, high = 0, len(segments)
         while low < high:
             middle = (low + high) // 2
             if segments[middle].base_offset <= offset:
-                found = segments[middle]
+                segment = segments[middle]
                 low = middle + 1
             else:
                 high = middle
-        return found
+        return segment
 
     def locate(self, offset: Offset) -> tuple[Segment, int]:
         """(segment, position) of the first batch that ends at or after ``offset``.
@@ -104,11 +104,11 @@ class LogSegments(Sequence[Segment]):
         position = self.start_position(segment, offset)
         fd = segment.open_log()
         try:
-            found = find_batch(fd, position, segment.size, offset=offset)
+            batch = find_batch(fd, position, segment.size, offset=offset)
         finally:
             os.close(fd)
-        if found is not None:
-            return segment, found.position
+        if batch is not None:
+            return segment, batch.position
         # Compaction removed the end of the segment.
         return self._all[self._all.index(segment) + 1], 0
 
@@ -119,10 +119,10 @@ class LogSegments(Sequence[Segment]):
         segment, position = self.locate(offset)
         fd = segment.open_log()
         try:
-            found = find_batch(fd, position, segment.size)
+            batch = find_batch(fd, position, segment.size)
         finally:
             os.close(fd)
-        return segment, position, offset if found is None else min(offset, found.base_offset)
+        return segment, position, offset if batch is None else min(offset, batch.base_offset)
 
     def last_batch(self) -> tuple[Offset, bytes]:
         """The base offset and the bytes of the last batch; the log end and none if the log is
@@ -135,10 +135,10 @@ class LogSegments(Sequence[Segment]):
         size = self._appender.position if segment is self.active else segment.size
         fd = segment.open_log()
         try:
-            found = find_batch(fd, position, size, offset=end - 1)
-            if found is None:
+            batch = find_batch(fd, position, size, offset=end - 1)
+            if batch is None:
                 return end, b""
-            return Offset(found.base_offset), os.pread(fd, found.size, found.position)
+            return Offset(batch.base_offset), os.pread(fd, batch.size, batch.position)
         finally:
             os.close(fd)
 

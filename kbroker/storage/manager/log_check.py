@@ -143,14 +143,14 @@ class LogCheck:
     @property
     def damaged_count(self) -> int:
         """Damaged segments of logs that are open and still have them."""
-        found = 0
+        count = 0
         for slot, (log, bases) in list(self._damaged.items()):
             if self._logs.get(slot) is not log:
                 del self._damaged[slot]
                 continue
             present = {segment.base_offset for segment in log.segments}
-            found += len(bases & present)
-        return found
+            count += len(bases & present)
+        return count
 
     def damage_found(self, log: PartitionLog, segment: int, position: int, what: str) -> None:
         """Log the damage, once per segment."""

@@ -209,8 +209,8 @@ class LogManager:
             if log is not None:
                 self.suspects.prove(log.key)
                 self.moves.cancel(slot)
-                found = strays if slot in kept and log.segments.size else gone
-                found.setdefault(log.log_dir, []).append(log)
+                kind = strays if slot in kept and log.segments.size else gone
+                kind.setdefault(log.log_dir, []).append(log)
         for path, logs in gone.items():
             self._close_removed(path, logs)
             self._set_deleted_aside(self.dirs.at(path), logs)

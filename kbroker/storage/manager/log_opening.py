@@ -91,9 +91,11 @@ class LogOpening:
             for request in requests
             if request.slot not in self._logs.by_slot
         }
-        found = [placed for placed in self._placed.values() if placed is not None]
+        placed_logs = [placed for placed in self._placed.values() if placed is not None]
         try:
-            with loading([one for one in found if one.needs_recovery], self._threads_per_dir()):
+            with loading(
+                [one for one in placed_logs if one.needs_recovery], self._threads_per_dir()
+            ):
                 yield
         finally:
             self._placed = {}
@@ -101,7 +103,7 @@ class LogOpening:
     @property
     def recoveries_at_once(self) -> int:
         """The number of logs this worker may recover at a time; 1 if none needs it."""
-        unclean = [found for found in self._placement.dirs if not self._is_clean(found.path)]
+        unclean = [log_dir for log_dir in self._placement.dirs if not self._is_clean(log_dir.path)]
         return max(1, self._threads_per_dir() * len(unclean))
 
     def _is_clean(self, path: str) -> bool:

@@ -101,33 +101,33 @@ class OpenLogs:
 
     def free(self, slot: int) -> PartitionLog | None:
         """The partition was removed: returns its log, if it was open, which the caller closes."""
-        found = self._take_out(slot)
-        if found is not None or self._reasons.pop(slot, None) is not None:
+        log = self._take_out(slot)
+        if log is not None or self._reasons.pop(slot, None) is not None:
             data = self.table.read(slot)
             slot_incarnation = 0 if data is None else data["slot_incarnation"]
             self.table.reset(slot, state=FREE, slot_incarnation=slot_incarnation)
-        return found
+        return log
 
     def close_in(self, log_dir: str, reason: str) -> list[int]:
         """Close the logs of a directory that has failed; their slots."""
-        slots = [slot for slot, found in self.by_slot.items() if found.log_dir == log_dir]
+        slots = [slot for slot, log in self.by_slot.items() if log.log_dir == log_dir]
         for slot in slots:
             self.close_alone(slot, reason)
         return slots
 
     def close_alone(self, slot: int, reason: str) -> None:
         """Close a log that is no longer served because its own files are damaged."""
-        found = self._take_out(slot)
-        assert found is not None, slot
+        log = self._take_out(slot)
+        assert log is not None, slot
         self.table.set_state(slot, OFFLINE)
         self._reasons[slot] = reason
-        found.close()
+        log.close()
 
     def _take_out(self, slot: int) -> PartitionLog | None:
-        found = self.by_slot.pop(slot, None)
-        if found is not None and self._slots.get(found.key) == slot:
-            del self._slots[found.key]
-        return found
+        log = self.by_slot.pop(slot, None)
+        if log is not None and self._slots.get(log.key) == slot:
+            del self._slots[log.key]
+        return log
 
     def closed(self, log: PartitionLog) -> None:
         """The log was closed because the worker stops."""

@@ -136,7 +136,7 @@ class ReplicaMove:
         whether it is sealed.
         """
         segments = self.log.segments
-        found = []
+        missing = []
         for at, segment in enumerate(segments):
             copy = self._copies.get(segment.base_offset)
             if copy is None:
@@ -144,8 +144,8 @@ class ReplicaMove:
             copy.segment = segment
             is_sealed = at + 1 < len(segments)
             if not (is_sealed and copy.is_whole):
-                found.append((copy, is_sealed))
-        return found
+                missing.append((copy, is_sealed))
+        return missing
 
     def _copy_job(
         self, missing: list[tuple[SegmentCopy, bool]], bytes_max: int

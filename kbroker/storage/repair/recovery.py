@@ -259,8 +259,8 @@ def _load_clean_tail(loaded: LoadedLog, options: LoadOptions) -> bool:
         offsets.verify(active.size)
         entry_offset, position = offsets.lookup(1 << 62)
         if position:
-            found = find_batch(fd, position, active.size)
-            if found is None or not leads_to(found, entry_offset):
+            batch = find_batch(fd, position, active.size)
+            if batch is None or not leads_to(batch, entry_offset):
                 return False
         tail = scan_segment(fd, active.base_offset, active.size, position=position, verify=False)
         if tail.stop != END:

@@ -59,12 +59,12 @@ def check_indexes(directory: str, segments: Sequence[Segment]) -> bool:
     for at, segment in enumerate(segments):
         if segment.base_offset not in present and segment.base_offset not in known:
             continue
-        found = _sum_of(segment)
-        if found != known.get(segment.base_offset):
+        checksum = _sum_of(segment)
+        if checksum != known.get(segment.base_offset):
             _compare(directory, segments, at)
-            found = _sum_of(segment)
-        if found is not None:
-            sums[segment.base_offset] = found
+            checksum = _sum_of(segment)
+        if checksum is not None:
+            sums[segment.base_offset] = checksum
     if sums != known:
         with _checksums_may_wait(os.path.join(directory, TXN_INDEX_CHECKPOINT)):
             _save_sums(directory, sums)
@@ -79,10 +79,10 @@ def remember(directory: str, segments: Sequence[Segment]) -> str:
     path = os.path.join(directory, TXN_INDEX_CHECKPOINT)
     with _checksums_may_wait(path):
         sums = _load_sums(directory)
-        found = _sum_of(segments[-1])
-        if found is not None and sums.get(segments[-1].base_offset) != found:
+        checksum = _sum_of(segments[-1])
+        if checksum is not None and sums.get(segments[-1].base_offset) != checksum:
             bases = {segment.base_offset for segment in segments}
-            sums[segments[-1].base_offset] = found
+            sums[segments[-1].base_offset] = checksum
             _save_sums(directory, {base: sums[base] for base in sorted(bases & sums.keys())})
     return path
 
@@ -92,12 +92,12 @@ def remember_replaced(directory: str, segments: Sequence[Segment], new: Segment)
     with _checksums_may_wait(os.path.join(directory, TXN_INDEX_CHECKPOINT)):
         sums = _load_sums(directory)
         bases = {segment.base_offset for segment in segments}
-        kept = {base: found for base, found in sums.items() if base in bases}
-        found = _sum_of(new)
-        if found is None:
+        kept = {base: checksum for base, checksum in sums.items() if base in bases}
+        checksum = _sum_of(new)
+        if checksum is None:
             kept.pop(new.base_offset, None)
         else:
-            kept[new.base_offset] = found
+            kept[new.base_offset] = checksum
         if kept != sums:
             _save_sums(directory, {base: kept[base] for base in sorted(kept)})
 

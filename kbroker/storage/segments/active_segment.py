@@ -88,11 +88,11 @@ class ActiveSegment:
         self.times.truncate_to(next_offset)
         _entry, tail = self.offsets.lookup(next_offset)
         newest, newest_offset = self.times.last_entry
-        found = find_batch(self.fd, tail, segment.size)
-        while found is not None:
-            if found.max_timestamp > newest:
-                newest, newest_offset = found.max_timestamp, found.last_offset
-            found = find_batch(self.fd, found.position + found.size, segment.size)
+        batch = find_batch(self.fd, tail, segment.size)
+        while batch is not None:
+            if batch.max_timestamp > newest:
+                newest, newest_offset = batch.max_timestamp, batch.last_offset
+            batch = find_batch(self.fd, batch.position + batch.size, segment.size)
         first = find_batch(self.fd, 0, segment.size)
         self.attach(
             appender,

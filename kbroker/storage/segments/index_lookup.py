@@ -22,10 +22,10 @@ def start_position(fd: int, offsets: OffsetIndex, offset: int, end: int) -> int:
     if position == 0:
         return 0
     try:
-        found = find_batch(fd, position, end)
+        batch = find_batch(fd, position, end)
     except ValueError as error:
         raise CorruptIndexError(f"{offsets.path}: {error}") from error
-    if found is None or not leads_to(found, entry_offset):
+    if batch is None or not leads_to(batch, entry_offset):
         raise CorruptIndexError(f"{offsets.path}: no batch ends with {entry_offset} at {position}")
     return position
 
@@ -36,14 +36,14 @@ def offset_before(offsets: OffsetIndex, position: int) -> int:
     return offsets.entry(count - 1)[0] if count else offsets.base_offset
 
 
-def leads_to(found: FoundBatch, entry_offset: int) -> bool:
-    """Whether an index entry of that offset may name the place of the batch ``found`` there.
+def leads_to(batch: FoundBatch, entry_offset: int) -> bool:
+    """Whether an index entry of that offset may name the place of this batch.
 
     COMPAT: Kafka makes one entry for all that it appends at a time, messages of formats 0 and 1 or
     the batches of a follower's fetch: it names the place of the first and the offset of the last.
     What is looked for lies after that place anyway.
     """
-    return found.last_offset <= entry_offset
+    return batch.last_offset <= entry_offset
 
 
 def time_floor(
@@ -57,10 +57,10 @@ def time_floor(
     if found_timestamp == NO_TIMESTAMP:
         return found_timestamp, offset
     try:
-        found = find_batch(fd, start_position(fd, offsets, offset, end), end, offset=offset)
+        batch = find_batch(fd, start_position(fd, offsets, offset, end), end, offset=offset)
     except ValueError as error:
         raise CorruptIndexError(f"{times.path}: {error}") from error
-    if found is None or found.max_timestamp != found_timestamp:
+    if batch is None or batch.max_timestamp != found_timestamp:
         raise CorruptIndexError(
             f"{times.path}: no batch with {offset} has timestamp {found_timestamp}"
         )
@@ -75,12 +75,12 @@ def newest_timestamp(fd: int, offsets: OffsetIndex, times: TimeIndex, end: int) 
     newest = time_floor(fd, offsets, times, LARGEST, end)[0]
     position = start_position(fd, offsets, LARGEST, end)
     try:
-        found = find_batch(fd, position, end)
+        batch = find_batch(fd, position, end)
     except ValueError:
         return newest  # the log itself is damaged there: no other index would know more
-    if found is not None and found.max_timestamp > newest:
+    if batch is not None and batch.max_timestamp > newest:
         raise CorruptIndexError(
-            f"{times.path}: no entry for timestamp {found.max_timestamp} of offset "
-            f"{found.last_offset}"
+            f"{times.path}: no entry for timestamp {batch.max_timestamp} of offset "
+            f"{batch.last_offset}"
         )
     return newest

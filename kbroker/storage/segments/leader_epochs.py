@@ -103,12 +103,12 @@ class LeaderEpochs:
 
     def epoch_for(self, offset: Offset) -> int | None:
         """The epoch that wrote ``offset``."""
-        found = None
+        latest = None
         for epoch, start in self._entries:
             if start > offset:
                 break
-            found = epoch
-        return found
+            latest = epoch
+        return latest
 
     def truncate_from_end(self, end_offset: Offset) -> None:
         """Forget epochs that start at or after ``end_offset``."""

@@ -34,12 +34,12 @@ def snapshot_path(directory: str, offset: int) -> str:
 
 def list_snapshots(directory: str) -> list[int]:
     """Offsets of the snapshots in ``directory``, rising. Raises OSError."""
-    found = []
+    snapshots = []
     for name in list_directory(directory):
         offset = base_offset_of(name)
         if offset is not None and name == segment_name(offset, SNAPSHOT_SUFFIX):
-            found.append(offset)
-    return sorted(found)
+            snapshots.append(offset)
+    return sorted(snapshots)
 
 
 def load_newest(directory: str, offset_max: Offset, log_start_offset: Offset) -> ProducerState:
@@ -93,15 +93,15 @@ def write_snapshot(
 
 def remove_above(directory: str, offset: Offset) -> None:
     """Remove snapshots that include records at or above ``offset``. Raises OSError."""
-    for found in list_snapshots(directory):
-        if found > offset:
-            remove_if_present(snapshot_path(directory, found))
+    for snapshot in list_snapshots(directory):
+        if snapshot > offset:
+            remove_if_present(snapshot_path(directory, snapshot))
 
 
 def remove_unneeded(directory: str, keep: set[int]) -> None:
     """Remove snapshots whose offset is neither in ``keep`` (segment bases) nor the newest. Raises
     OSError.
     """
-    for found in list_snapshots(directory)[:-1]:
-        if found not in keep:
-            remove_if_present(snapshot_path(directory, found))
+    for snapshot in list_snapshots(directory)[:-1]:
+        if snapshot not in keep:
+            remove_if_present(snapshot_path(directory, snapshot))

@@ -84,13 +84,13 @@ class Segment:
 
         if self._max_timestamp is None:
             try:
-                found = self._look_up(find)
+                largest = self._look_up(find)
             except DamagedLogError as error:
                 logger.error("%s; using the modification time of its file", error)
-                found = NO_TIMESTAMP
-            if found == NO_TIMESTAMP:
-                found = int(os.stat(self.path(LOG_SUFFIX)).st_mtime * 1000)
-            self._max_timestamp = found
+                largest = NO_TIMESTAMP
+            if largest == NO_TIMESTAMP:
+                largest = int(os.stat(self.path(LOG_SUFFIX)).st_mtime * 1000)
+            self._max_timestamp = largest
         return self._max_timestamp
 
     def modified_ms(self) -> int:

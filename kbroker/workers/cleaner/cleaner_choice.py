@@ -133,13 +133,13 @@ class LogChooser:
         self._is_looking = True
         try:
             began_ms, entries = self._clock.monotonic_ms(), self._compacted_logs()
-            found = await self._read(entries)
-            due = [one for one in found if one.section.is_due(one.entry.rules)]
+            views = await self._read(entries)
+            due = [one for one in views if one.section.is_due(one.entry.rules)]
             self._write_lines(due)
             self._order = [(-one.section.ratio, next(self._numbers), one.entry) for one in due]
             heapq.heapify(self._order)
-            self.dirtiest = max((one.section.ratio for one in found), default=0.0)
-            self.delay_ms = max((one.section.delay_ms for one in found), default=0)
+            self.dirtiest = max((one.section.ratio for one in views), default=0.0)
+            self.delay_ms = max((one.section.delay_ms for one in views), default=0)
             self._looked_at = entries
             now_ms = self._clock.monotonic_ms()
             self._holds_until_ms = now_ms + min(HOLDS_TIMES * (now_ms - began_ms), HOLDS_MS_MAX)
@@ -150,16 +150,16 @@ class LogChooser:
         """The first log of the order that is still due; None if there is none left."""
         while self._order:
             entry = heapq.heappop(self._order)[2]
-            found = await self._read([entry])
+            views = await self._read([entry])
             if self._is_outdated:
                 return None
-            if not found or not found[0].section.is_due(entry.rules):
+            if not views or not views[0].section.is_due(entry.rules):
                 continue
-            ratio = found[0].section.ratio
+            ratio = views[0].section.ratio
             if self._order and ratio < -self._order[0][0]:
                 heapq.heappush(self._order, (-ratio, next(self._numbers), entry))
                 continue
-            return found[0]
+            return views[0]
         return None
 
     async def _read(self, entries: list[CompactedLog]) -> list[Chosen]:
@@ -177,15 +177,15 @@ class LogChooser:
             [entry for entry in entries if entry.slot in states],
             {slot: state["segment_version"] for slot, state in states.items()},
         )
-        found, wall_ms = [], self._clock.now_ms()
+        views, wall_ms = [], self._clock.now_ms()
         for entry in entries:
             view = self._views.get(entry.slot)
             if view is None or entry.slot not in states or self._is_left_alone(entry.key):
                 continue
             checkpoint = self._checkpoints.get(view.log_dir, entry.key)
             section = view.dirty_range(checkpoint, entry.rules, wall_ms, states[entry.slot])
-            found.append(Chosen(entry, view, section))
-        return found
+            views.append(Chosen(entry, view, section))
+        return views
 
     def _write_lines(self, due: list[Chosen]) -> None:
         """Each log needs a line in the checkpoint before it is compacted: one write for all."""

@@ -93,12 +93,12 @@ class LogView:
         except OSError:
             return -1
         try:
-            found = find_batch(fd, 0, size)
+            batch = find_batch(fd, 0, size)
         except (OSError, ValueError):
             return -1
         finally:
             os.close(fd)
-        return -1 if found is None else found.max_timestamp
+        return -1 if batch is None else batch.max_timestamp
 
     def _path_of(self, base: int, suffix: str) -> str:
         return os.path.join(self.path, segment_name(base, suffix))

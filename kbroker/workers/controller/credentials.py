@@ -87,17 +87,17 @@ class Credentials:
         iterations like those of others.
         """
         if not asked.is_token:
-            found = self._users.find(asked.name, asked.mechanism)
+            credential = self._users.find(asked.name, asked.mechanism)
         elif self._tokens is not None:
-            found = await self._tokens.find(asked.name, asked.mechanism)
+            credential = await self._tokens.find(asked.name, asked.mechanism)
         else:
-            found = calls.FoundCredential(asked.name, asked.mechanism)
-        if found.user is None:
-            found.salt = self._disguise.salt(asked.mechanism, asked.name)
-            found.iterations = ITERATIONS_MIN
+            credential = calls.FoundCredential(asked.name, asked.mechanism)
+        if credential.user is None:
+            credential.salt = self._disguise.salt(asked.mechanism, asked.name)
+            credential.iterations = ITERATIONS_MIN
             if not asked.is_token:
-                found.iterations = self._users.usual_iterations(asked.mechanism)
-        return found
+                credential.iterations = self._users.usual_iterations(asked.mechanism)
+        return credential
 
 
 def _tokens(process: CredentialsProcess, wall_ms: Callable[[], int]) -> Tokens | None:

@@ -44,8 +44,8 @@ async def check_directories(
     is_in_doubt, present = False, dict(known)
     for path, was_clean in clean_start.items():
         try:
-            found = read_incarnation(path)
-            doubt = doubt_about(found, known, was_clean=was_clean)
+            incarnation = read_incarnation(path)
+            doubt = doubt_about(incarnation, known, was_clean=was_clean)
             if doubt:
                 is_in_doubt = True
                 logger.warning(
@@ -53,7 +53,7 @@ async def check_directories(
                     "%d partitions in it, and those that are missing, are completed from other "
                     "replicas before this broker leads them", path, doubt, suspect_all(path),
                 )  # fmt: skip
-            begun = next_start(found, known)
+            begun = next_start(incarnation, known)
             write_incarnation(path, begun)
         except OSError as error:
             logger.error("cannot note the incarnation of %s: %s", path, error)

@@ -109,7 +109,7 @@ def _look_into(log_dir: str) -> LogDirContents:
     replicas = {
         key: f"{log_dir}/{key[0]}-{key[1]}" for key in scan_partitions(log_dir) if _is_of_topic(key)
     }
-    futures = {key: found for key, found in scan_futures(log_dir).items() if _is_of_topic(key)}
+    futures = {key: places for key, places in scan_futures(log_dir).items() if _is_of_topic(key)}
     return LogDirContents(log_dir, replicas, futures)
 
 

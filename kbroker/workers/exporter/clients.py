@@ -32,14 +32,16 @@ class ClientSoftware:
         yield CONNECTIONS, list(self._connections())
 
     def _connections(self) -> Iterator[Sample]:
-        found: Counter[tuple[str, str, str, str]] = Counter()
+        connections: Counter[tuple[str, str, str, str]] = Counter()
         for network, listener, _, name, version, count, *_ in read_clients(
             self._region, self._network_count
         ):
             if count > 0:
-                found[shown(name), shown(version), self._name(listener), str(network)] += count
+                connections[shown(name), shown(version), self._name(listener), str(network)] += (
+                    count
+                )
         names = ("clientSoftwareName", "clientSoftwareVersion", "listener", "networkProcessor")
-        for values, count in sorted(found.items()):
+        for values, count in sorted(connections.items()):
             yield Tags(*zip(names, values, strict=True)), count
 
     def _name(self, listener: int) -> str:

@@ -167,14 +167,14 @@ class LagCollector:
 
     def _oldest(self) -> dict[tuple[str, str], float]:
         """In seconds, by group and topic: of all partitions, if all can be looked up at once."""
-        found: dict[tuple[str, str], float] = {}
+        oldest: dict[tuple[str, str], float] = {}
         count = sum(shard.count for shard, *_ in self._shards)
         knows_all = 0 < count <= LOOKUPS_MAX
         samples = self._ages_of() if knows_all else self._ages_of_largest()
         for tags, age in samples:
             (_, group), (_, topic), *_ = tags.pairs
-            found[group, topic] = max(age, found.get((group, topic), 0.0))
-        return found
+            oldest[group, topic] = max(age, oldest.get((group, topic), 0.0))
+        return oldest
 
     def _ages_of_largest(self) -> Iterator[Sample]:
         """Of each group and topic, the age in the partition with the largest lag."""
@@ -253,13 +253,13 @@ class LagCollector:
 
 def ends_of(seen: list[Seen]) -> Ends:
     """The high watermark of each partition that has a replica here; -1 for others."""
-    found: dict[str, array[int]] = {}
+    end_offsets: dict[str, array[int]] = {}
     for one in seen:
-        ends = found.setdefault(one.replica.topic, array("q"))
+        ends = end_offsets.setdefault(one.replica.topic, array("q"))
         while len(ends) <= one.replica.number:
             ends.append(-1)
         ends[one.replica.number] = one.high_watermark
-    return {topic: ends.tobytes() for topic, ends in found.items()}
+    return {topic: ends.tobytes() for topic, ends in end_offsets.items()}
 
 
 def _over(combine: Callable[[list[Any]], Any], values: list[Any]) -> Any:

@@ -85,9 +85,11 @@ class Health:
             if address.kind == ProcessKind.NETWORK:
                 entry["connections"] = self._processes.get(address, CONNECTIONS)
             processes.append(entry)
-        found = findings(facts)
+        findings_now = findings(facts)
         # Partitions are served without ZooKeeper, so the broker is not unhealthy.
-        bad = [one for one in failing(found, HEALTHY) if one.kind != "zookeeper-disconnected"]
+        bad = [
+            one for one in failing(findings_now, HEALTHY) if one.kind != "zookeeper-disconnected"
+        ]
         document: dict[str, Any] = {
             "status": "degraded" if bad else "ok",
             "broker_id": self._broker_id,
@@ -96,7 +98,7 @@ class Health:
             "log_dirs": [
                 directory_document(one, self._full_in_s(one)) for one in facts.directories
             ],
-            "findings": [one.document for one in found],
+            "findings": [one.document for one in findings_now],
         }
         if facts.zookeeper is not None:
             document["zookeeper"] = "connected" if facts.zookeeper else "disconnected"
@@ -182,9 +184,9 @@ class Health:
 
 def directory_document(one: DirectoryFact, full_in_s: float | None) -> dict[str, Any]:
     """As JSON shows it; what cannot be had is absent. full_in_s: at the rate of the last hour."""
-    found: dict[str, Any] = {"path": one.path, "state": one.state}
+    document: dict[str, Any] = {"path": one.path, "state": one.state}
     if one.free_bytes is not None:
-        found |= {"total_bytes": one.total_bytes, "free_bytes": one.free_bytes}
+        document |= {"total_bytes": one.total_bytes, "free_bytes": one.free_bytes}
     if full_in_s is not None:
-        found["full_in_s"] = round(full_in_s)
-    return found
+        document["full_in_s"] = round(full_in_s)
+    return document

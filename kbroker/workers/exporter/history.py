@@ -114,9 +114,9 @@ class MetricHistory:
                         continue
                     room -= 1
                 self._fine.put(key, value)
-                found = self._sums.setdefault(key, [0.0, 0])
-                found[0] += value
-                found[1] += 1
+                sums = self._sums.setdefault(key, [0.0, 0])
+                sums[0] += value
+                sums[1] += 1
             if self._is_coarse_due(now_ms):
                 self._fine.forget_empty()
                 self._coarse.forget_empty()
@@ -135,9 +135,9 @@ class MetricHistory:
         """span: HOUR or DAY. wanted: what is measured."""
         names = set(wanted)
         with self._lock:
-            found = (self._fine if span == HOUR else self._coarse).curves(self._left_out)
-        kept = {key: row for key, row in found.series.items() if key[0] in names}
-        return found._replace(series=kept)
+            curves = (self._fine if span == HOUR else self._coarse).curves(self._left_out)
+        kept = {key: row for key, row in curves.series.items() if key[0] in names}
+        return curves._replace(series=kept)
 
     def slope_per_s(self, key: Key) -> float | None:
         """How fast a level changes: over the points of the last hour, of which there must be some

@@ -49,11 +49,11 @@ class LagHistory:
 
     def note(self, lags: Iterable[tuple[str, int]]) -> None:
         """What has just been found out: lags of a group, one for each topic."""
-        found: dict[str, int] = {}
+        by_topic: dict[str, int] = {}
         for group, lag in lags:
             if lag != UNKNOWN:
-                found[group] = found.get(group, 0) + lag
-        self._by_group, self._noted_s = found, time.monotonic()
+                by_topic[group] = by_topic.get(group, 0) + lag
+        self._by_group, self._noted_s = by_topic, time.monotonic()
 
     @property
     def by_group(self) -> dict[str, int]:

@@ -44,7 +44,7 @@ class ProcessFigures:
 
     def look(self) -> dict[Address, ProcessUsage]:
         """All processes that run; totals include those of their predecessors."""
-        found = {}
+        usages = {}
         for address in self._addresses:
             pid = self._processes.get(address, PID)
             usage = usage_of(pid) if pid else None
@@ -61,12 +61,12 @@ class ProcessFigures:
             self._last[address] = (pid, usage)
             before = self._ended.get(address, (0.0, 0, 0))
             has_disk = usage.disk_read >= 0
-            found[address] = usage._replace(
+            usages[address] = usage._replace(
                 cpu_s=usage.cpu_s + before[0],
                 disk_read=usage.disk_read + before[1] if has_disk else -1,
                 disk_written=usage.disk_written + before[2] if has_disk else -1,
             )
-        return found
+        return usages
 
     def samples(self, usages: dict[Address, ProcessUsage]) -> Iterator[Samples]:
         """By Kafka's names. Without the right to read it, there is no figure for disks."""

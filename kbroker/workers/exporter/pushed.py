@@ -67,11 +67,11 @@ class PushedMetrics:
         for one in self._histograms:
             tags = Tags(*((name, value) for name, value in one.labels))
             by_name.setdefault(one.name, {})[tags.text] = one
-        for name, found in sorted(by_name.items()):
+        for name, histograms in sorted(by_name.items()):
             if taken & {name, *(name + suffix for suffix in SUFFIXES)}:
                 continue
             lines = [f"# HELP {name} {HELP}", f"# TYPE {name} histogram"]
-            for text, one in found.items():
+            for text, one in histograms.items():
                 below = 0
                 for bound, count in zip([*one.bounds, None], one.counts, strict=True):
                     below += count

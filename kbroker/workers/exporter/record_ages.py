@@ -81,11 +81,11 @@ def timestamp_of(directory: str, offset: int, place: Place) -> int | None:
         try:
             end = place[3] if base == place[2] else os.fstat(fd).st_size
             start = indexed_position(path + INDEX_SUFFIX, offset - base, end)
-            found = find_batch(fd, start, end, offset=offset)
+            batch = find_batch(fd, start, end, offset=offset)
         finally:
             os.close(fd)
-        if found is not None:
-            return found.max_timestamp if found.max_timestamp >= 0 else None
+        if batch is not None:
+            return batch.max_timestamp if batch.max_timestamp >= 0 else None
     return None
 
 

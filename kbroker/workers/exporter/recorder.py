@@ -90,15 +90,15 @@ class Recorder:
         self.history.add(values, now_ms, left_out)
 
     def _totals(self) -> dict[str, int]:
-        found = {
+        totals = {
             name: sum(self._sum(metric) for metric in metrics) for name, metrics in RATES.items()
         }
-        found[REQUESTS] = sum(
+        totals[REQUESTS] = sum(
             counters.get(catalog.REQUESTS, key)
             for counters in self._rows
             for key in range(catalog.API_WIDTH)
         )
-        return found
+        return totals
 
     def _sum(self, metric: MetricRow) -> int:
         return sum(counters.get(metric) for counters in self._rows)

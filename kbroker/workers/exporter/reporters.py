@@ -91,9 +91,9 @@ class Reporters:
 
 
 def _made(name: str, properties: Mapping[str, str]) -> Any:
-    found = plugins.load(REPORTERS, name, REPORTER_METHODS)
+    reporter = plugins.load(REPORTERS, name, REPORTER_METHODS)
     try:
-        return found(dict(properties))
+        return reporter(dict(properties))
     except Exception as error:
         raise ConfigError(REPORTERS, name, f"a class that can be made: {error!r}") from error
 

@@ -257,7 +257,7 @@ class WholeBroker:
 
     def topic_totals(self) -> dict[Bean, list[Sample]]:
         """The figures of all topics together, which never decrease."""
-        found: dict[Bean, list[Sample]] = {
+        samples: dict[Bean, list[Sample]] = {
             bean: [(NO_TAGS, self._total(bean.name))]
             for bean, _ in TOPIC_BEANS
             if bean.name in TOPIC_TOTALS
@@ -268,8 +268,8 @@ class WholeBroker:
         )
         for bean, _ in TOPIC_BEANS:
             if bean.name == TOTAL_PRODUCES:
-                found[bean] = [(NO_TAGS, produces)]
-        return found
+                samples[bean] = [(NO_TAGS, produces)]
+        return samples
 
     def _total(self, name: str) -> int:
         own = OWN_TOTALS.get(name)

@@ -247,25 +247,25 @@ class HostedPartitions:
             self._loop.fail_waiting(slot, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _change_log(self, slot: int, partition: Partition) -> None:
-        found = self._logs.log(slot)
-        if found is None:
+        log = self._logs.log(slot)
+        if log is None:
             return
         try:
-            found.take_role(partition.role, partition.leader_epoch, partition.partition_epoch)
-            self._set_commit_rule(slot, found, partition)
+            log.take_role(partition.role, partition.leader_epoch, partition.partition_epoch)
+            self._set_commit_rule(slot, log, partition)
         except StorageError:
             self._process.on_storage_failure(slot)
             return
-        self._loop.touch(found.appender)
+        self._loop.touch(log.appender)
         self._loop.wake(slot)
 
-    def _set_commit_rule(self, slot: int, found: PartitionLog, partition: Partition) -> None:
+    def _set_commit_rule(self, slot: int, log: PartitionLog, partition: Partition) -> None:
         """Set when appends count as committed, and whether acks=all is possible."""
         if not partition.is_alone:
-            found.hold_high_watermark()
-        elif found.appender.high_watermark_held:
-            found.appender.follow_log_end()
-        self.show_in_sync(slot, found, partition)
+            log.hold_high_watermark()
+        elif log.appender.high_watermark_held:
+            log.appender.follow_log_end()
+        self.show_in_sync(slot, log, partition)
 
     def show_in_sync(self, slot: int, log: PartitionLog, partition: Partition) -> None:
         """Have produces with acks=all, coordinators and markers see whether enough replicas are in
@@ -361,11 +361,11 @@ class HostedPartitions:
             owned = [image.slot for image in self._owned(topic)]
             config = self.topic_config(topic) if owned else None
             for slot in owned:
-                replica, found = self._replicas.get(slot), self._logs.log(slot)
-                if config is not None and replica is not None and found is not None:
+                replica, log = self._replicas.get(slot), self._logs.log(slot)
+                if config is not None and replica is not None and log is not None:
                     self._logs.update_config(slot, config)
                     replica.partition.min_in_sync = config["min.insync.replicas"]
-                    self.show_in_sync(slot, found, replica.partition)
+                    self.show_in_sync(slot, log, replica.partition)
 
     # -- opening --
 
@@ -397,14 +397,14 @@ class HostedPartitions:
 
     def _counted_in_sync(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, DirOwner]:
         """Those of the replicas that must have a log: if they have none, it is lost."""
-        found = {}
+        counts = {}
         for name, number in keys:
             topic = self._process.image.topics[name]
             image = topic.partitions[number]
             is_in_sync = len(image.replicas) > 1 and self._broker_id in image.isr
             if is_in_sync and not image.is_new:
-                found[name, number] = DirOwner(topic.topic_id, topic.creation)
-        return found
+                counts[name, number] = DirOwner(topic.topic_id, topic.creation)
+        return counts
 
     async def _open_rest(self) -> None:
         while self._openings:

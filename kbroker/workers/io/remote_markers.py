@@ -64,8 +64,8 @@ async def _codes(
     wanted: Sequence[tuple[Partition, TransactionMarker]],
     outcomes: dict[TransactionMarker, Pending[dict[Partition, int]]],
 ) -> list[int]:
-    found = {marker: await outcome for marker, outcome in outcomes.items()}
-    return [found[marker].get(partition, int(AWAY)) for partition, marker in wanted]
+    codes = {marker: await outcome for marker, outcome in outcomes.items()}
+    return [codes[marker].get(partition, int(AWAY)) for partition, marker in wanted]
 
 
 class OtherBroker(BrokerQueue[MarkersToWrite]):
@@ -142,8 +142,8 @@ def codes_in(response: WriteTxnMarkersResponse | Any) -> dict[int, dict[Partitio
     """Error codes by producer id and partition."""
     codes: dict[int, dict[Partition, int]] = {}
     for marker in response.markers:
-        found = codes.setdefault(marker.producer_id, {})
+        partition_codes = codes.setdefault(marker.producer_id, {})
         for topic in marker.topics:
             for row in topic.partitions:
-                found[topic.name, row.partition_index] = row.error_code
+                partition_codes[topic.name, row.partition_index] = row.error_code
     return codes

@@ -199,12 +199,12 @@ def codes_in(response: AddPartitionsToTxnResponse | Any) -> dict[str, dict[Parti
     """Error codes by transactional id and partition."""
     codes: dict[str, dict[Partition, int]] = {}
     for result in response.results_by_transaction:
-        found = codes.setdefault(result.transactional_id, {})
+        partition_codes = codes.setdefault(result.transactional_id, {})
         for topic in result.topic_results:
             for row in topic.results_by_partition:
                 code = row.partition_error_code
                 is_late = code in _NOT_KNOWN_YET
-                found[topic.name, row.partition_index] = (
+                partition_codes[topic.name, row.partition_index] = (
                     int(ErrorCode.COORDINATOR_NOT_AVAILABLE) if is_late else code
                 )
     return codes

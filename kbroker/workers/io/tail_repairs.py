@@ -248,15 +248,15 @@ class TailRepairs:
         return version
 
     def _broker(self, number: int) -> OtherReplicas:
-        found = self._brokers.get(number)
-        if found is None:
+        broker = self._brokers.get(number)
+        if broker is None:
             process = self._process
             if self._connecting is None:
                 self._connecting = Connecting(self._security)
                 process.add_reader(self._connecting.fd, self._connecting.run)
             link = Link(process, self._connecting, str(self._broker_id), TIMES, now_ms)
-            found = self._brokers[number] = OtherReplicas(number, process, link, self._version)
-        return found
+            broker = self._brokers[number] = OtherReplicas(number, process, link, self._version)
+        return broker
 
     def tick(self, now: int) -> None:
         """Give up requests that take too long; close links that are not needed any more."""

@@ -74,10 +74,10 @@ class ClientUsages:
 
     def figures(self, now_ms: int) -> list[QuotaFigure]:
         """Of the clients that this process has seen; those that have to wait first."""
-        found = []
+        usages = []
         for (key, (bound, (user, client_id))), quota in self._shared.items():
             used = quota.used(now_ms) / (NS_OF_PERCENT if key == REQUEST else 1)
             throttle_ms = quota.throttle_ms(now_ms)
-            found.append(QuotaFigure(key, user, client_id, bound, used, throttle_ms))
-        found.sort(key=lambda figure: (-figure.throttle_ms, -figure.used))
-        return found[:FIGURES_MAX]
+            usages.append(QuotaFigure(key, user, client_id, bound, used, throttle_ms))
+        usages.sort(key=lambda figure: (-figure.throttle_ms, -figure.used))
+        return usages[:FIGURES_MAX]

@@ -45,13 +45,13 @@ class EpochEnds:
         ends: list[tuple[int, int] | None] = [None] * len(asked)
         questions = [calls.EpochEndQuestion(slot, epoch, held=True) for slot, _, _, epoch in asked]
         try:
-            found = await self._rpc.call(
+            epoch_ends = await self._rpc.call(
                 owner, calls.OFFSET_FOR_LEADER_EPOCH, calls.Questions(questions)
             )
         except WireError:
             pass  # the owner is being restarted, or too busy
         else:
-            for number, end in enumerate(found.results[: len(asked)]):
+            for number, end in enumerate(epoch_ends.results[: len(asked)]):
                 if end is not None:
                     ends[number] = end.leader_epoch, end.end_offset
         self._loop.put_epoch_ends(list(zip(asked, ends, strict=True)))

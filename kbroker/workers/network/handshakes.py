@@ -154,15 +154,15 @@ class Handshakes:
             os.eventfd_read(self.fd)
         except BlockingIOError:
             pass  # those that it told of have been taken
-        found = []
+        ended = []
         while self._done:
             result = self._done.popleft()
             host = result.arrival.host
             self._hosts[host] -= 1
             if not self._hosts[host]:
                 del self._hosts[host]
-            found.append(result)
-        return found
+            ended.append(result)
+        return ended
 
     def close(self) -> None:
         """End the thread and close all connections that it has."""

@@ -21,13 +21,13 @@ STAGES = ("total", "queue", "local", "remote", "throttle", "response_queue", "se
 
 def report(responses: Responses, listeners: Sequence[str]) -> None:
     """Log the slow requests since the last call, the slowest first. listeners: by index."""
-    found, left_out = responses.take_slow()
-    if not found:
+    slow, left_out = responses.take_slow()
+    if not slow:
         return
-    found.sort(key=lambda request: -request[5][0])
-    for request in found[:LINES_MAX]:
+    slow.sort(key=lambda request: -request[5][0])
+    for request in slow[:LINES_MAX]:
         _log(request, listeners)
-    left_out += max(0, len(found) - LINES_MAX)
+    left_out += max(0, len(slow) - LINES_MAX)
     if left_out:
         logger.warning("%d more requests were slow", left_out)
 

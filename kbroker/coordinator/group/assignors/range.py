@@ -20,7 +20,7 @@ def assign(
     for member_id in order:
         for topic_id in members[member_id].topics:
             subscribers.setdefault(topic_id, []).append(member_id)
-    found: dict[str, dict[bytes, frozenset[int]]] = {member_id: {} for member_id in order}
+    assigned: dict[str, dict[bytes, frozenset[int]]] = {member_id: {} for member_id in order}
     for topic_id in sorted(subscribers):
         shares, extra = divmod(partition_counts[topic_id], len(subscribers[topic_id]))
         start = 0
@@ -29,12 +29,12 @@ def assign(
             extra -= 1
             if start == end:
                 break
-            found[member_id][topic_id] = frozenset(range(start, end))
+            assigned[member_id][topic_id] = frozenset(range(start, end))
             start = end
     # Unchanged objects stay the same object, which saves comparing them again.
     return {
         member_id: members[member_id].assigned
         if members[member_id].assigned == assignment
         else assignment
-        for member_id, assignment in found.items()
+        for member_id, assignment in assigned.items()
     }

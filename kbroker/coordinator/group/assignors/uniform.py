@@ -192,13 +192,13 @@ def _assign_different(
     for _ in range(ROUNDS_MAX):
         if not sum([_level(pool, loads) for pool in pools]) or len(pools) == 1:
             break
-    found: list[dict[bytes, set[int]]] = [{} for _ in order]
+    assigned: list[dict[bytes, set[int]]] = [{} for _ in order]
     for pool in pools:
         for index, held in pool.holdings.items():
             for topic_id, number in held:
-                found[index].setdefault(topic_id, set()).add(number)
+                assigned[index].setdefault(topic_id, set()).add(number)
     result: dict[str, Assignment] = {}
-    for member_id, topics in zip(order, found, strict=True):
+    for member_id, topics in zip(order, assigned, strict=True):
         before = members[member_id].assigned
         result[member_id] = (
             before if topics == before else {t: frozenset(p) for t, p in topics.items()}

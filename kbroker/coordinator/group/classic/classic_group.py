@@ -136,10 +136,10 @@ class ClassicGroup(Group):
         topics: set[str] = set()
         for member in self.members.values():
             for metadata in member.protocols.values():
-                found = subscribed_topics(metadata)
-                if found is None:
+                subscribed = subscribed_topics(metadata)
+                if subscribed is None:
                     return None
-                topics |= found
+                topics |= subscribed
         return frozenset(topics)
 
     def check_commit(

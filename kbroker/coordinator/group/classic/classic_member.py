@@ -75,10 +75,10 @@ class ClassicGroupMember:
 
 def protocols_of(request: Any) -> dict[str, bytes]:
     """The protocols of a JoinGroup; the first of several with the same name counts."""
-    found: dict[str, bytes] = {}
+    protocols: dict[str, bytes] = {}
     for protocol in request.protocols:
-        found.setdefault(protocol.name, protocol.metadata)
-    return found
+        protocols.setdefault(protocol.name, protocol.metadata)
+    return protocols
 
 
 def rebalance_timeout_of(request: Any) -> int:

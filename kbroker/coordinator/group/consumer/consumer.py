@@ -264,11 +264,11 @@ class ConsumerProtocol(Part):
     ) -> tuple[ConsumerGroupMember, ConsumerGroupMember | None]:
         instance_id = request.instance_id
         if request.member_epoch != JOIN_EPOCH:
-            found = group.static_member_or_raise(instance_id, member_id)
+            member = group.static_member_or_raise(instance_id, member_id)
             consumer_requests.check_epoch(
-                group.group_id, found, request.member_epoch, request.topic_partitions
+                group.group_id, member, request.member_epoch, request.topic_partitions
             )
-            return found, None
+            return member, None
         known = group.static_member(instance_id)
         if known is None:
             logger.info("group %s: member %s joins as %s", group.group_id, member_id, instance_id)

@@ -245,10 +245,10 @@ class ConsumerGroup(Group):
 
     def target_of(self, member: ConsumerGroupMember) -> Assignment:
         """The target of a member, or of the member with the same instance id that it replaces."""
-        found = self.targets.get(member.member_id)
-        if found is None and member.instance_id is not None:
-            found = self.targets.get(self.static_members.get(member.instance_id, ""))
-        return NOTHING if found is None else found
+        target = self.targets.get(member.member_id)
+        if target is None and member.instance_id is not None:
+            target = self.targets.get(self.static_members.get(member.instance_id, ""))
+        return NOTHING if target is None else target
 
     def is_free_for(self, topic_id: bytes, partition: int, member_ids: Iterable[str]) -> bool:
         """Whether no other member has the partition."""

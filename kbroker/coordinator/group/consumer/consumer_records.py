@@ -113,15 +113,15 @@ def without_member(group_id: str, member_id: str) -> list[Record]:
 def without_group(group: ConsumerGroup, member_ids: Iterable[str]) -> list[Record]:
     """Delete the group with these members."""
     group_id = group.group_id
-    found: list[Record] = []
+    records: list[Record] = []
     for member_id in member_ids:
-        found += without_member(group_id, member_id)
-    found += [regex(group_id, pattern, None) for pattern in sorted(group.resolved)]
+        records += without_member(group_id, member_id)
+    records += [regex(group_id, pattern, None) for pattern in sorted(group.resolved)]
     if group.has_partition_metadata:
-        found.append(without_partition_metadata(group_id))
-    found.append((topic.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None))
-    found.append((topic.ConsumerGroupMetadataKey(group_id=group_id), None))
-    return found
+        records.append(without_partition_metadata(group_id))
+    records.append((topic.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None))
+    records.append((topic.ConsumerGroupMetadataKey(group_id=group_id), None))
+    return records
 
 
 def surely_fit(records: Sequence[Record]) -> bool:

@@ -26,12 +26,12 @@ def matching(pattern: str, names: Iterable[str]) -> frozenset[str]:
 
 
 def _matcher(pattern: str) -> Callable[[str], Any]:
-    found = _compiled.get(pattern)
-    if found is None:
+    matcher = _compiled.get(pattern)
+    if matcher is None:
         if len(_compiled) >= _KEPT_MAX:
             _compiled.clear()
-        found = _compiled[pattern] = _compile(pattern)
-    return found
+        matcher = _compiled[pattern] = _compile(pattern)
+    return matcher
 
 
 def _compile(pattern: str) -> Callable[[str], Any]:

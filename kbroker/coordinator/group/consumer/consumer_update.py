@@ -150,13 +150,13 @@ class Update:
         known = self.resolved.get(pattern)
         topics = self.host.image.topics
         if known is None or changed is None:
-            found = consumer_regex.matching(pattern, topics)
+            matches = consumer_regex.matching(pattern, topics)
         else:
             there = changed & topics.keys()
-            found = (known.topics - changed) | consumer_regex.matching(pattern, there)
-        if known is not None and known.topics == found:
+            matches = (known.topics - changed) | consumer_regex.matching(pattern, there)
+        if known is not None and known.topics == matches:
             return False
-        resolved = ResolvedRegex(found, self.host.image.version, self.host.wall_ms())
+        resolved = ResolvedRegex(matches, self.host.image.version, self.host.wall_ms())
         self.resolved = {**self.resolved, pattern: resolved}
         self.records.append(consumer_records.regex(self.group.group_id, pattern, resolved))
         return True
