@@ -40,11 +40,11 @@ class Deletions:
 
     async def hold(self, partitions: Collection[LedPartition]) -> list[LedPartition]:
         """Wait until their logs are deleted; returns partitions without a later request."""
-        self._held |= {told.key: told for told in partitions}
-        while any(told.key in self._orders for told in partitions):
+        self._held |= {partition.key: partition for partition in partitions}
+        while any(partition.key in self._orders for partition in partitions):
             changed: Pending[None] = Pending()
             self._waiting.append(changed)
             await changed
-        kept = [told for told in partitions if self._held.get(told.key) is told]
-        self.drop_held(told.key for told in kept)
+        kept = [partition for partition in partitions if self._held.get(partition.key) is partition]
+        self.drop_held(partition.key for partition in kept)
         return kept

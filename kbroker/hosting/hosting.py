@@ -185,13 +185,13 @@ class Hosting:
             self._set_outlived_aside(outlived)
         renewed = {topic for topic, _ in outlived}
         held = [
-            told
-            for told in request.partitions
-            if told.topic in renewed or told.key in self._deletions
+            partition
+            for partition in request.partitions
+            if partition.topic in renewed or partition.key in self._deletions
         ]
         if held:
             return run(self._lead_in_parts(request, held))
-        slots = {told.key: self._slot(told.key) for told in request.partitions}
+        slots = {partition.key: self._slot(partition.key) for partition in request.partitions}
         rejected = self.replicas.take(request)
         for key, code in rejected.items():
             # COMPAT: as in Kafka, offline takes precedence over stale: a controller repeats its
@@ -211,16 +211,18 @@ class Hosting:
         self, request: LeaderAndIsr, held: list[LedPartition]
     ) -> ControlResponse:
         """Apply what is possible at once, the rest when old logs are deleted, if still valid."""
-        late_keys = {told.key for told in held}
-        others = [told for told in request.partitions if told.key not in late_keys]
+        late_keys = {partition.key for partition in held}
+        others = [partition for partition in request.partitions if partition.key not in late_keys]
         first = self._lead_and_follow(request._replace(partitions=others))
         kept = await self._deletions.hold(held)
         second = await self.take(request._replace(partitions=kept))
         response = await first
-        late = dict.fromkeys((told.key for told in held), ErrorCode.STALE_CONTROLLER_EPOCH)
+        late = dict.fromkeys(
+            (partition.key for partition in held), ErrorCode.STALE_CONTROLLER_EPOCH
+        )
         if second.error is ErrorCode.NONE:
-            for told in kept:
-                del late[told.key]
+            for partition in kept:
+                del late[partition.key]
         return ControlResponse(partitions={**response.partitions, **second.partitions, **late})
 
     def _set_outlived_aside(self, outlived: Mapping[PartitionKey, HostedReplica]) -> None:

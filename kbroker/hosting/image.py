@@ -264,22 +264,22 @@ class HostImage:
 def _partition(view: TopicView, number: int, for_io_worker: bool) -> Document:
     known = UNKNOWN if view.known is None else view.known.get(number, UNKNOWN)
     replica = None if view.hosted is None else view.hosted.get(number)
-    told: KnownPartition | LedPartition = known
+    state: KnownPartition | LedPartition = known
     more: Document = {}
     if for_io_worker and replica is not None:
-        told = replica.told
+        state = replica.told
         if replica.told.is_new:
             more = {"is_new": True}
     elif known.offline_replicas:
         more = {"offline": list(known.offline_replicas)}
     return {
-        "leader": told.leader,
-        "leader_epoch": told.leader_epoch,
-        "isr": told.isr,
-        "replicas": told.replicas,
+        "leader": state.leader,
+        "leader_epoch": state.leader_epoch,
+        "isr": state.isr,
+        "replicas": state.replicas,
         "slot": NO_SLOT if replica is None else replica.slot,
         "slot_incarnation": 0 if replica is None else replica.slot_incarnation,
-        "partition_epoch": told.partition_epoch,
+        "partition_epoch": state.partition_epoch,
         **more,
     }
 

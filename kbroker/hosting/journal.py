@@ -178,8 +178,8 @@ def _take(present: dict[int, T], rows: Iterable[list[Any]], make: Callable[..., 
             present.pop(number, None)
 
 
-def _replica(name: str, number: int, slot: int, incarnation: int, *told: Any) -> HostedReplica:
-    return HostedReplica(slot, incarnation, LedPartition(name, number, *told))
+def _replica(name: str, number: int, slot: int, incarnation: int, *state: Any) -> HostedReplica:
+    return HostedReplica(slot, incarnation, LedPartition(name, number, *state))
 
 
 def remembered(content: bytes, slots: JournaledSlots) -> Remembered | None:
@@ -318,9 +318,9 @@ class Journal:
         rows: Rows = {}
         for name, number in keys:
             topic = self._source.image.metadata.topic(name)
-            told = None if topic is None else topic.partitions.get(number)
+            state = None if topic is None else topic.partitions.get(number)
             of_topic = rows.setdefault(name, [None if topic is None else topic.topic_id.hex()])
-            of_topic.append([number] if told is None else [number, *told[2:]])
+            of_topic.append([number] if state is None else [number, *state[2:]])
         return rows
 
     def _hosted(self, keys: Iterable[PartitionKey]) -> Rows:

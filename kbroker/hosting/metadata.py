@@ -57,12 +57,12 @@ class Metadata:
         """Apply a request; partitions that it does not name stay as they are."""
         brokers = self._take_brokers(request)
         changed = []
-        for told in request.partitions:
-            if told.leader == LEADER_DURING_DELETE:
-                self._remove(told)
-            elif not self._enter(told, request.topic_ids.get(told.topic, b"")):
+        for partition in request.partitions:
+            if partition.leader == LEADER_DURING_DELETE:
+                self._remove(partition)
+            elif not self._enter(partition, request.topic_ids.get(partition.topic, b"")):
                 continue
-            changed.append(told.key)
+            changed.append(partition.key)
         return MetadataChanges(changed, brokers)
 
     def _take_brokers(self, request: UpdateMetadata) -> set[int] | None:
@@ -74,19 +74,19 @@ class Metadata:
         }
         return changed if changed or was != self.controller_id else None
 
-    def _enter(self, told: KnownPartition, topic_id: bytes) -> bool:
+    def _enter(self, partition: KnownPartition, topic_id: bytes) -> bool:
         """Store a partition's metadata; returns whether it has changed."""
-        topic = self._topics.get(told.topic)
+        topic = self._topics.get(partition.topic)
         if topic is None or topic.topic_id != topic_id:
-            topic = self._topics[told.topic] = KnownTopic(topic_id, {})
-        if topic.partitions.get(told.partition) == told:
+            topic = self._topics[partition.topic] = KnownTopic(topic_id, {})
+        if topic.partitions.get(partition.partition) == partition:
             return False
-        topic.partitions[told.partition] = told
+        topic.partitions[partition.partition] = partition
         return True
 
-    def _remove(self, told: KnownPartition) -> None:
-        topic = self._topics.get(told.topic)
+    def _remove(self, partition: KnownPartition) -> None:
+        topic = self._topics.get(partition.topic)
         if topic is not None:
-            topic.partitions.pop(told.partition, None)
+            topic.partitions.pop(partition.partition, None)
             if not topic.partitions:
-                del self._topics[told.topic]
+                del self._topics[partition.topic]

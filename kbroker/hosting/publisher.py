@@ -161,8 +161,10 @@ class Publisher:
         """
         opens_logs = any(address.kind == ProcessKind.IO_WORKER for address in addresses)
         timeout_ms = None if opens_logs else OTHER_TIMEOUT_MS
-        told = self._rpc.call_each(addresses, calls.IMAGE, calls.ImageChange(delta), timeout_ms)
-        for address, call in zip(addresses, told, strict=True):
+        calls_made = self._rpc.call_each(
+            addresses, calls.IMAGE, calls.ImageChange(delta), timeout_ms
+        )
+        for address, call in zip(addresses, calls_made, strict=True):
             if address.kind == ProcessKind.EXPORTER:
                 continue
             try:

@@ -92,15 +92,15 @@ class HostedReplicas:
         """Apply LeaderAndIsr; returns the codes of partitions for which it is rejected."""
         rejected: dict[PartitionKey, ErrorCode] = {}
         accepted: dict[str, list[LedPartition]] = {}
-        for told in request.partitions:
-            error = self._error_of(told, request.topic_ids.get(told.topic, b""))
+        for partition in request.partitions:
+            error = self._error_of(partition, request.topic_ids.get(partition.topic, b""))
             if error is ErrorCode.NONE:
-                accepted.setdefault(told.topic, []).append(told)
+                accepted.setdefault(partition.topic, []).append(partition)
             else:
-                rejected[told.key] = error
+                rejected[partition.key] = error
         for name, partitions in accepted.items():
             try:
-                slots = self._slots.assign(name, [told.partition for told in partitions])
+                slots = self._slots.assign(name, [partition.partition for partition in partitions])
             except (NoFreeSlot, OSError) as error:
                 logger.error("topic %s: cannot assign slots to its partitions: %s", name, error)
                 rejected |= dict.fromkeys(
@@ -127,15 +127,15 @@ class HostedReplicas:
             for replica in topic.replicas.values()
         }
 
-    def _error_of(self, told: LedPartition, topic_id: bytes) -> ErrorCode:
-        topic, present = self._topics.get(told.topic), self.replica(told.key)
+    def _error_of(self, partition: LedPartition, topic_id: bytes) -> ErrorCode:
+        topic, present = self._topics.get(partition.topic), self.replica(partition.key)
         if topic is not None and topic.topic_id != topic_id:
             # The logs of the old topic must be deleted first.
             return ErrorCode.INCONSISTENT_TOPIC_ID
-        if present is not None and told.leader_epoch <= present.told.leader_epoch:
+        if present is not None and partition.leader_epoch <= present.told.leader_epoch:
             # COMPAT: Kafka's error code, for an equal epoch, too: a repeated request.
             return ErrorCode.STALE_CONTROLLER_EPOCH
-        if self._broker_id not in told.replicas:
+        if self._broker_id not in partition.replicas:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NONE
 
@@ -149,8 +149,10 @@ class HostedReplicas:
         topic = self._topics.get(name)
         if topic is None:
             topic = self._topics[name] = HostedTopic(topic_id, {})
-        for told in partitions:
-            topic.replicas[told.partition] = HostedReplica(*slots[told.partition], told)
+        for partition in partitions:
+            topic.replicas[partition.partition] = HostedReplica(
+                *slots[partition.partition], partition
+            )
         self.changes += 1
 
     def change_isr(self, key: PartitionKey, state: IsrState) -> bool:

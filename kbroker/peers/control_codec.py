@@ -106,19 +106,19 @@ def _grouped(
 def _leader_and_isr(request: LeaderAndIsr, version: int) -> Message:
     cls = LeaderAndIsrRequest
 
-    def state(told: LedPartition) -> Any:
+    def state(partition: LedPartition) -> Any:
         return cls.LeaderAndIsrPartitionState(
-            topic_name=told.topic,
-            partition_index=told.partition,
-            controller_epoch=told.controller_epoch,
-            leader=told.leader,
-            leader_epoch=told.leader_epoch,
-            isr=list(told.isr),
-            partition_epoch=told.partition_epoch,
-            replicas=list(told.replicas),
-            adding_replicas=list(told.adding_replicas),
-            removing_replicas=list(told.removing_replicas),
-            is_new=told.is_new,
+            topic_name=partition.topic,
+            partition_index=partition.partition,
+            controller_epoch=partition.controller_epoch,
+            leader=partition.leader,
+            leader_epoch=partition.leader_epoch,
+            isr=list(partition.isr),
+            partition_epoch=partition.partition_epoch,
+            replicas=list(partition.replicas),
+            adding_replicas=list(partition.adding_replicas),
+            removing_replicas=list(partition.removing_replicas),
+            is_new=partition.is_new,
         )
 
     made = cls(**request.sender._asdict())
@@ -134,17 +134,17 @@ def _leader_and_isr(request: LeaderAndIsr, version: int) -> Message:
 def _update_metadata(request: UpdateMetadata, version: int) -> Message:
     cls = UpdateMetadataRequest
 
-    def state(told: KnownPartition) -> Any:
+    def state(partition: KnownPartition) -> Any:
         return cls.UpdateMetadataPartitionState(
-            topic_name=told.topic,
-            partition_index=told.partition,
-            controller_epoch=told.controller_epoch,
-            leader=told.leader,
-            leader_epoch=told.leader_epoch,
-            isr=list(told.isr),
-            zk_version=told.partition_epoch,
-            replicas=list(told.replicas),
-            offline_replicas=list(told.offline_replicas),
+            topic_name=partition.topic,
+            partition_index=partition.partition,
+            controller_epoch=partition.controller_epoch,
+            leader=partition.leader,
+            leader_epoch=partition.leader_epoch,
+            isr=list(partition.isr),
+            zk_version=partition.partition_epoch,
+            replicas=list(partition.replicas),
+            offline_replicas=list(partition.offline_replicas),
         )
 
     made = cls(**request.sender._asdict())
@@ -242,8 +242,8 @@ def _topic_ids(
 ) -> dict[str, bytes]:
     ids = {name: local_topic_id(cluster_id, name) for name in dict.fromkeys(names)}
     if version >= with_ids_from:
-        told = {topic.topic_name: topic.topic_id for topic in message.topic_states}
-        ids |= {name: told[name] for name in ids if told[name] != NO_TOPIC_ID}
+        topic_ids = {topic.topic_name: topic.topic_id for topic in message.topic_states}
+        ids |= {name: topic_ids[name] for name in ids if topic_ids[name] != NO_TOPIC_ID}
     return ids
 
 
@@ -265,14 +265,24 @@ def _read_leader_and_isr(message: Any, version: int, cluster_id: str) -> LeaderA
         for name, state in _states(message, version, LEADER_GROUPED)
     ]
     _check_keys(partitions)
-    for told in partitions:
-        if told.leader_epoch < 0 or told.leader < NO_LEADER or told.partition_epoch < 0:
+    for partition in partitions:
+        if (
+            partition.leader_epoch < 0
+            or partition.leader < NO_LEADER
+            or partition.partition_epoch < 0
+        ):
             raise impossible(
-                f"{told.topic}-{told.partition} has leader {told.leader}, leader epoch"
-                f" {told.leader_epoch} and partition epoch {told.partition_epoch}"
+                f"{partition.topic}-{partition.partition} has leader {partition.leader}, leader"
+                f" epoch {partition.leader_epoch} and partition epoch {partition.partition_epoch}"
             )
-        _check_brokers(told, told.replicas, told.isr, told.adding_replicas, told.removing_replicas)
-    names = (told.topic for told in partitions)
+        _check_brokers(
+            partition,
+            partition.replicas,
+            partition.isr,
+            partition.adding_replicas,
+            partition.removing_replicas,
+        )
+    names = (partition.topic for partition in partitions)
     topic_ids = _topic_ids(message, version, LEADER_IDS, names, cluster_id)
     return LeaderAndIsr(_sender(message), partitions, topic_ids)
 
@@ -293,14 +303,16 @@ def _read_update_metadata(message: Any, version: int, cluster_id: str) -> Update
         for name, state in _states(message, version, METADATA_GROUPED)
     ]
     _check_keys(partitions)
-    for told in partitions:
-        if told.leader < LEADER_DURING_DELETE:
-            raise impossible(f"{told.topic}-{told.partition} has leader {told.leader}")
-        _check_brokers(told, told.replicas, told.isr, told.offline_replicas)
+    for partition in partitions:
+        if partition.leader < LEADER_DURING_DELETE:
+            raise impossible(
+                f"{partition.topic}-{partition.partition} has leader {partition.leader}"
+            )
+        _check_brokers(partition, partition.replicas, partition.isr, partition.offline_replicas)
     brokers = {broker.id: _read_broker(broker, version) for broker in message.live_brokers}
     if len(brokers) != len(message.live_brokers) or min(brokers, default=0) < 0:
         raise impossible("a live broker is named twice or has a negative id")
-    names = (told.topic for told in partitions)
+    names = (partition.topic for partition in partitions)
     topic_ids = _topic_ids(message, version, METADATA_IDS, names, cluster_id)
     return UpdateMetadata(_sender(message), partitions, topic_ids, brokers)
 
@@ -375,13 +387,15 @@ def _check_keys(partitions: Collection[P]) -> None:
         raise impossible(f"its topics have {total} partitions, {CLUSTER_PARTITIONS_MAX} at most")
 
 
-def _check_brokers(told: LedPartition | KnownPartition, *lists: Iterable[int]) -> None:
+def _check_brokers(partition: LedPartition | KnownPartition, *lists: Iterable[int]) -> None:
     for brokers in lists:
         for number in brokers:
             if number < 0:
-                raise impossible(f"{told.topic}-{told.partition} names broker {number}")
-    if len(set(told.replicas)) != len(told.replicas) or len(set(told.isr)) != len(told.isr):
-        raise impossible(f"{told.topic}-{told.partition} names a replica twice")
+                raise impossible(f"{partition.topic}-{partition.partition} names broker {number}")
+    if len(set(partition.replicas)) != len(partition.replicas) or len(set(partition.isr)) != len(
+        partition.isr
+    ):
+        raise impossible(f"{partition.topic}-{partition.partition} names a replica twice")
 
 
 # -- responses -----------------------------------------------------------------------------------

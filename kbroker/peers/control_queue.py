@@ -108,10 +108,12 @@ class ControlQueue:
 def merge(earlier: ControlRequest, later: ControlRequest) -> ControlRequest:
     """Merge two requests; where both name a partition, the second one counts."""
     if isinstance(earlier, LeaderAndIsr) and isinstance(later, LeaderAndIsr):
-        known = {told.key: told for told in earlier.partitions}
+        known = {partition.key: partition for partition in earlier.partitions}
         partitions = [
-            told._replace(is_new=told.is_new or (told.key in known and known[told.key].is_new))
-            for told in later.partitions
+            partition._replace(
+                is_new=partition.is_new or (partition.key in known and known[partition.key].is_new)
+            )
+            for partition in later.partitions
         ]
         return later._replace(
             partitions=_latest(earlier.partitions, partitions),

@@ -191,14 +191,14 @@ class BrokerAcls:
         known = self._known.get(resource)
         return NONE.entries if known is None else known.acls.entries
 
-    def _enter(self, found: Mapping[ResourcePattern, KnownAcls]) -> Pending[dict[str, int]]:
+    def _enter(self, acls: Mapping[ResourcePattern, KnownAcls]) -> Pending[dict[str, int]]:
         """Take what the store has; resolves when every process has what has changed."""
         changed = {
             resource: known.acls.entries
-            for resource, known in found.items()
+            for resource, known in acls.items()
             if self._entries(resource) != known.acls.entries
         }
-        for resource, known in found.items():
+        for resource, known in acls.items():
             if known.version < 0:
                 self._known.pop(resource, None)
             else:

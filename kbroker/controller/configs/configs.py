@@ -93,25 +93,25 @@ class Configs:
                 is_new = operation.kind == "create"
                 self.versions[operation.path] = 0 if is_new else operation.version + 1
 
-    def different(self, found: Configs, paths_now: Iterable[str]) -> ConfigsChanged:
-        """The configs at ``paths_now`` that differ in ``found``; updates their versions."""
+    def different(self, other: Configs, paths_now: Iterable[str]) -> ConfigsChanged:
+        """The configs at ``paths_now`` that differ in ``other``; updates their versions."""
         topics, brokers, groups, others, subscriptions = {}, {}, {}, {}, {}
         for path in paths_now:
-            if path in found.versions:
-                self.versions[path] = found.versions[path]
+            if path in other.versions:
+                self.versions[path] = other.versions[path]
             else:
                 self.versions.pop(path, None)
             kind, name = entity_of(path)
-            if kind == "topics" and self.topics.get(name) != found.topic(name):
-                topics[name] = found.topic(name)
-            elif kind == "brokers" and self.brokers.get(name, {}) != found.brokers.get(name, {}):
-                brokers[name] = found.brokers.get(name, {})
-            elif kind == "groups" and self.groups.get(name, {}) != found.groups.get(name, {}):
-                groups[name] = found.groups.get(name, {})
-            elif kind in entities.KINDS and self.known(path) != found.known(path):
-                others[name] = found.known(path)
-            elif kind == "client-metrics" and self.known(path) != found.known(path):
-                subscriptions[name] = found.known(path)
+            if kind == "topics" and self.topics.get(name) != other.topic(name):
+                topics[name] = other.topic(name)
+            elif kind == "brokers" and self.brokers.get(name, {}) != other.brokers.get(name, {}):
+                brokers[name] = other.brokers.get(name, {})
+            elif kind == "groups" and self.groups.get(name, {}) != other.groups.get(name, {}):
+                groups[name] = other.groups.get(name, {})
+            elif kind in entities.KINDS and self.known(path) != other.known(path):
+                others[name] = other.known(path)
+            elif kind == "client-metrics" and self.known(path) != other.known(path):
+                subscriptions[name] = other.known(path)
         return ConfigsChanged(topics, brokers, groups, others, subscriptions)
 
 

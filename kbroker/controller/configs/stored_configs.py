@@ -195,12 +195,12 @@ class StoredConfigs:
 
     async def _read_group(self, group: list[str], unknown: bool) -> list[str]:
         """As ``_read``. Returns the nodes to read again: this process has written them."""
-        configs, found = self.configs, Configs()
+        configs, read = self.configs, Configs()
         before = {path: configs.versions.get(path) for path in group}
         asked = [(path, run(self.store.get(path))) for path in group]
         for path, pending in asked:
             try:
-                _enter(found, await pending)
+                _enter(read, await pending)
             except NoNode:
                 continue
             except DAMAGED as error:
@@ -211,10 +211,10 @@ class StoredConfigs:
         settled = [
             path for path, version in before.items() if configs.versions.get(path) == version
         ]
-        changed = configs.different(found, settled)
+        changed = configs.different(read, settled)
         if unknown:
             names = [entity_of(path)[1] for path in settled]
-            changed = ConfigsChanged({n: found.topic(n) for n in names} | dict(changed.topics))
+            changed = ConfigsChanged({n: read.topic(n) for n in names} | dict(changed.topics))
         if any(changed):
             if self._is_begun and not unknown:
                 logger.info("another client has changed the configs of %s", Whole(_names(changed)))
@@ -229,11 +229,11 @@ def _named(notice: bytes) -> str | None:
     return path if path.rpartition("/")[0] in KINDS or entities.is_entity(name) else None
 
 
-def _enter(found: Configs, node: Node) -> None:
+def _enter(configs: Configs, node: Node) -> None:
     config = paths.decode_config(node.data)
     kind, name = entity_of(node.path)
-    found.versions[node.path] = node.stat.version
-    found.of_kind(kind)[name] = config
+    configs.versions[node.path] = node.stat.version
+    configs.of_kind(kind)[name] = config
 
 
 def _quotas(name: str, config: Mapping[str, str]) -> dict[str, float]:

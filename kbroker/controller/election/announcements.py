@@ -87,17 +87,17 @@ class Batch:
         if partition is None or not partition.is_stored or self._state.existing(key[0]).deleting:
             return
         for broker_id in partition.replicas if to is None else to:
-            told = self._leaders.setdefault(broker_id, {})
-            told[key] = told.get(key, False) or is_new
+            leaders = self._leaders.setdefault(broker_id, {})
+            leaders[key] = leaders.get(key, False) or is_new
         self._known[key] = None
 
     def repeat(self, broker_id: int, keys: Iterable[PartitionKey]) -> None:
         """Tell the broker again what it leads and follows; its response says what it cannot."""
-        told = self._leaders.setdefault(broker_id, {})
+        leaders = self._leaders.setdefault(broker_id, {})
         for key in keys:
             topic = self._state.topic(key[0])
             if topic is not None and not topic.deleting:
-                told.setdefault(key, False)
+                leaders.setdefault(key, False)
 
     def refresh(self, keys: Iterable[PartitionKey]) -> None:
         """UpdateMetadata for these partitions to all brokers."""
@@ -140,10 +140,10 @@ class Batch:
         if self._untold:
             requests += self._metadata(state.keys(), self._untold)
         for broker_id in self._untold:
-            told = self._leaders.setdefault(broker_id, {})
+            leaders = self._leaders.setdefault(broker_id, {})
             for key in state.keys_on([broker_id]):
                 if not state.existing(key[0]).stopped:
-                    told.setdefault(key, False)
+                    leaders.setdefault(key, False)
             for key in state.removed.get(broker_id, ()):
                 self.stop(broker_id, key, EPOCH_DURING_DELETE, delete=True)
         for broker_id, partitions in self._leaders.items():
@@ -161,7 +161,7 @@ class Batch:
     def _leader_and_isr(
         self, broker_id: int, partitions: dict[PartitionKey, bool]
     ) -> list[AddressedRequest]:
-        state, told, topic_ids = self._state, list[LedPartition](), dict[str, bytes]()
+        state, partitions_led, topic_ids = self._state, list[LedPartition](), dict[str, bytes]()
         creations: dict[str, bytes] = {}
         for key, is_new in partitions.items():
             partition, topic = state.partition(key), state.topic(key[0])
@@ -170,14 +170,14 @@ class Batch:
             topic_ids[topic.name] = topic.topic_id
             if topic.creation:
                 creations[topic.name] = topic.creation
-            told.append(led(state, key, partition, is_new))
-        if not told or broker_id not in state.brokers:
+            partitions_led.append(led(state, key, partition, is_new))
+        if not partitions_led or broker_id not in state.brokers:
             return []
-        request = LeaderAndIsr(self._sender(broker_id), told, topic_ids, creations)
+        request = LeaderAndIsr(self._sender(broker_id), partitions_led, topic_ids, creations)
         return [AddressedRequest(broker_id, request)]
 
     def _metadata(self, keys: Iterable[PartitionKey], to: Iterable[int]) -> list[AddressedRequest]:
-        state, told, topic_ids = self._state, list[KnownPartition](), dict[str, bytes]()
+        state, known_partitions, topic_ids = self._state, list[KnownPartition](), dict[str, bytes]()
         for key in keys:
             partition, topic = state.partition(key), state.topic(key[0])
             if partition is None or topic is None:
@@ -186,27 +186,28 @@ class Batch:
                 continue
             topic_ids[topic.name] = topic.topic_id
             row = known(state, key, partition)
-            told.append(being_deleted(row) if topic.deleting else row)
-        return self._to_all(told, topic_ids, to)
+            known_partitions.append(being_deleted(row) if topic.deleting else row)
+        return self._to_all(known_partitions, topic_ids, to)
 
     def _deletion(self) -> list[AddressedRequest]:
         """UpdateMetadata that marks these topics as being deleted."""
         topics = [self._state.existing(name) for name in self._deleted]
-        told = [
+        removed = [
             being_deleted(known(self._state, (topic.name, number), partition))
             for topic in topics
             for number, partition in enumerate(topic.partitions)
         ]
         topic_ids = {topic.name: topic.topic_id for topic in topics}
-        return self._to_all(told, topic_ids, self._state.brokers)
+        return self._to_all(removed, topic_ids, self._state.brokers)
 
     def _to_all(
-        self, told: list[KnownPartition], topic_ids: dict[str, bytes], to: Iterable[int]
+        self, known_partitions: list[KnownPartition], topic_ids: dict[str, bytes], to: Iterable[int]
     ) -> list[AddressedRequest]:
         live = live_brokers(self._state)
         return [
             AddressedRequest(
-                broker_id, UpdateMetadata(self._sender(broker_id), told, topic_ids, live)
+                broker_id,
+                UpdateMetadata(self._sender(broker_id), known_partitions, topic_ids, live),
             )
             for broker_id in to
             if broker_id in self._state.brokers

@@ -34,16 +34,16 @@ class BrokerDifferences(NamedTuple):
 
 
 def compare(
-    known: Mapping[int, RegisteredBroker], found: Mapping[int, RegisteredBroker]
+    known: Mapping[int, RegisteredBroker], registered: Mapping[int, RegisteredBroker]
 ) -> BrokerDifferences:
     """Compare the known brokers with the registrations in the store."""
     differences = BrokerDifferences([], [], [])
     for broker_id, broker in known.items():
-        if broker_id not in found or found[broker_id].epoch != broker.epoch:
+        if broker_id not in registered or registered[broker_id].epoch != broker.epoch:
             differences.gone.append(broker_id)
-        elif found[broker_id] != broker:
+        elif registered[broker_id] != broker:
             differences.moved.append(broker_id)
-    for broker_id in found:
+    for broker_id in registered:
         if broker_id not in known or broker_id in differences.gone:
             differences.come.append(broker_id)
     return differences
@@ -79,14 +79,14 @@ class BrokerChanges:
         if gone or come:
             self.changed()
 
-    async def _forget_early(self, found: dict[int, RegisteredBroker]) -> None:
+    async def _forget_early(self, registered: dict[int, RegisteredBroker]) -> None:
         """Leave out brokers that were removed early and whose registrations still last. Where one
         has ended, what had to wait for that may be done.
         """
         ended, early = [], self._state.removed_early
         for broker_id, epoch in list(early.items()):
-            if broker_id in found and found[broker_id].epoch == epoch:
-                del found[broker_id]
+            if broker_id in registered and registered[broker_id].epoch == epoch:
+                del registered[broker_id]
             else:
                 del early[broker_id]
                 ended.append(broker_id)
@@ -98,17 +98,17 @@ class BrokerChanges:
         when the others have been told. The epochs of leaders fence it if it lives after all, and no
         unclean election is made before its registration has ended.
         """
-        told: Pending[list[Completed]] = Pending()
+        responses: Pending[list[Completed]] = Pending()
         broker = self._state.brokers.get(broker_id)
         if broker is None or broker.epoch != epoch:
-            told.resolve([])
-            return told
+            responses.resolve([])
+            return responses
         self._state.removed_early[broker_id] = epoch
         self._state.remove_broker(broker_id)
         self._writes.set_live()
-        told = await self._settle([broker_id], [], why)
+        responses = await self._settle([broker_id], [], why)
         self.changed()
-        return told
+        return responses
 
     async def readmit(self, broker_id: int, epoch: int) -> None:
         """A broker that was removed early lives, in the same registration."""
@@ -116,18 +116,18 @@ class BrokerChanges:
             del self._state.removed_early[broker_id]
             await self.look()
 
-    async def _follow(self, found: Collection[int]) -> None:
+    async def _follow(self, brokers: Collection[int]) -> None:
         """Watch the data of each registration, which contains its listeners."""
-        wanted = {paths.broker(broker_id) for broker_id in found}
+        wanted = {paths.broker(broker_id) for broker_id in brokers}
         for path in self._watch.following(paths.BROKER_IDS):
             if path not in wanted:
                 self._watch.unfollow(path)
         for path in wanted:
             await self._watch.follow(path, self.look)
 
-    async def _lose(self, gone: list[int], found: Mapping[int, RegisteredBroker]) -> None:
+    async def _lose(self, gone: list[int], registered: Mapping[int, RegisteredBroker]) -> None:
         """Elect new leaders for their partitions."""
-        again = [broker_id for broker_id in gone if broker_id in found]
+        again = [broker_id for broker_id in gone if broker_id in registered]
         logger.info("brokers gone: %s, of which registered again: %s", gone, again)
         for broker_id in gone:
             self._state.remove_broker(broker_id)
@@ -152,8 +152,8 @@ class BrokerChanges:
         try:
             await self._writes.settle(keys, batch, why)
         finally:
-            told = self._writes.send(batch)
-        return told
+            responses = self._writes.send(batch)
+        return responses
 
     # -- log directories ---------------------------------------------------------------------
 
@@ -169,7 +169,7 @@ class BrokerChanges:
             for key, code in response.partitions.items()
             if code is ErrorCode.KAFKA_STORAGE_ERROR
         }
-        works = {told.key for told in request.partitions} - response.partitions.keys()
+        works = {partition.key for partition in request.partitions} - response.partitions.keys()
         if failed - known or works & known:
             epoch = request.sender.broker_epoch
             self._writes.put(lambda: self._take_offline(broker_id, epoch, failed, works))

@@ -95,22 +95,22 @@ class Shutdowns:
         meanwhile.
         """
         rest = iter(keys)
-        told: Pending[list[Completed]] | None = None
+        responses: Pending[list[Completed]] | None = None
         while group := list(islice(rest, GROUP)):
             batch = self._writes.batch()
             try:
                 await self._writes.change(group, decide, batch, why)
                 self._stop(group, batch, broker_id, followed)
             finally:
-                await self._told(told)
-                told = self._writes.send(batch)
-        await self._told(told)
+                await self._told(responses)
+                responses = self._writes.send(batch)
+        await self._told(responses)
 
-    async def _told(self, told: Pending[list[Completed]] | None) -> None:
+    async def _told(self, responses: Pending[list[Completed]] | None) -> None:
         """Wait until the replicas of a group have been told, if they respond."""
-        if told is not None:
+        if responses is not None:
             with suppress(TooLate):
-                await within(told, self._sleep(TOLD_WITHIN_MS))
+                await within(responses, self._sleep(TOLD_WITHIN_MS))
 
     def _stop(
         self,

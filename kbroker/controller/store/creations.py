@@ -35,7 +35,7 @@ class TopicHosting(Protocol):
     def creation(self, name: str) -> bytes:
         """The creation of a topic with replicas here; NO_CREATION if it is not known."""
 
-    def learn_creations(self, found: Mapping[str, bytes]) -> None:
+    def learn_creations(self, creations: Mapping[str, bytes]) -> None:
         """The creations of topics with replicas here."""
 
     def take(self, request: ControlRequest) -> Pending[ControlResponse]:
@@ -60,10 +60,10 @@ class Creations:
             return []
         return list(
             dict.fromkeys(
-                told.topic
-                for told in request.partitions
-                if told.topic not in request.creations
-                and (told.is_new or not self._hosting.creation(told.topic))
+                partition.topic
+                for partition in request.partitions
+                if partition.topic not in request.creations
+                and (partition.is_new or not self._hosting.creation(partition.topic))
             )
         )
 

@@ -136,8 +136,8 @@ async def reread_topics(
     return changes
 
 
-def _differences(known: TopicState, found: TopicState) -> list[Change]:
-    if found.topic_id != known.topic_id:
+def _differences(known: TopicState, stored: TopicState) -> list[Change]:
+    if stored.topic_id != known.topic_id:
         logger.error(
             "topic %s was deleted and recreated by another client of the store", known.name
         )
@@ -145,7 +145,7 @@ def _differences(known: TopicState, found: TopicState) -> list[Change]:
     changes: list[Change] = []
     count = len(known.partitions)
     changed = {}
-    for number, partition in enumerate(found.partitions[:count]):
+    for number, partition in enumerate(stored.partitions[:count]):
         present = known.partitions[number]
         # As in Kafka: replicas only change by reassignment.
         partition = partition._replace(
@@ -155,9 +155,9 @@ def _differences(known: TopicState, found: TopicState) -> list[Change]:
             changed[number] = partition
     if changed:
         changes.append(PartitionsChanged(known.name, changed))
-    if found.document_version != known.document_version:
-        added = found.partitions[count:]
-        changes.append(TopicEnlarged(known.name, added, found.document_version))
+    if stored.document_version != known.document_version:
+        added = stored.partitions[count:]
+        changes.append(TopicEnlarged(known.name, added, stored.document_version))
     return changes
 
 
@@ -204,11 +204,11 @@ async def reread_states(
         except DAMAGED as error:
             logger.error("ignoring the state of %s-%d: %r", *key, error)
             continue
-        found = known._replace(
+        stored = known._replace(
             leader=leader, leader_epoch=leader_epoch, isr=isr, partition_epoch=node.stat.version
         )
-        if found != known:
-            changed.setdefault(key[0], {})[key[1]] = found
+        if stored != known:
+            changed.setdefault(key[0], {})[key[1]] = stored
     return [PartitionsChanged(name, partitions) for name, partitions in changed.items()]
 
 

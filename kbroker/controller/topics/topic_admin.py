@@ -106,12 +106,12 @@ class TopicAdmin:
         return mutations.told(await self._create_topics(asked, mutations))
 
     async def _create_topics(self, asked: CreateTopics, mutations: Mutations) -> list[TopicResult]:
-        results, topics, told = await self._events.put(lambda: self._create(asked, mutations))
+        results, topics, responses = await self._events.put(lambda: self._create(asked, mutations))
         if asked.validate_only:
             return results
         if topics or asked.auto:
             # With auto another request may have created the topic, and brokers may not know it yet.
-            awaited = told if topics else self._controller.all_told()
+            awaited = responses if topics else self._controller.all_told()
             if not await self._is_told(awaited, asked.within_ms):
                 late = {new.name for new in topics}
                 return [timed_out(r.name) if r.name in late else r for r in results]
@@ -192,8 +192,8 @@ class TopicAdmin:
     ) -> list[TopicResult]:
         """Add partitions to topics, or only validate the request."""
         mutations = self._mutations(asked)
-        results, told = await self._events.put(lambda: self._enlarge_all(asked, mutations))
-        if told and not await self._is_told(all_of(told), asked.within_ms):
+        results, responses = await self._events.put(lambda: self._enlarge_all(asked, mutations))
+        if responses and not await self._is_told(all_of(responses), asked.within_ms):
             results = [r if r.error else timed_out(r.name) for r in results]
         return mutations.told(results)
 
@@ -202,7 +202,7 @@ class TopicAdmin:
     ) -> tuple[list[TopicResult], list[AwaitedResponses]]:
         """The results, and the pending responses of brokers."""
         results: list[TopicResult] = []
-        told: list[AwaitedResponses] = []
+        responses: list[AwaitedResponses] = []
         named = Counter(request.name for request in asked.topics)
         room = self._room()
         for request in asked.topics:
@@ -212,13 +212,13 @@ class TopicAdmin:
                     added = self._requests.enlargement(request, room, named[name])
                     room.plan(name, len(self._requests.hosted(added)))
                 else:
-                    told.append(
+                    responses.append(
                         await self._enlarge(request, named[name], asked.asked_by, mutations)
                     )
                 results.append(TopicResult(name))
             except WireError as error:
                 results.append(failure(name, error))
-        return results, told
+        return results, responses
 
     async def _enlarge(
         self, request: TopicToEnlarge, duplicates: int, asked_by: str, mutations: Mutations
@@ -237,10 +237,10 @@ class TopicAdmin:
         except FAILURES as error:
             # The slots stay assigned to the partitions, which use them after a retry.
             raise store_failure(error) from error
-        told = self._controller.enter(decision.changes)
+        responses = self._controller.enter(decision.changes)
         count = len(self._state.existing(name).partitions)
         logger.info("topic %s now has %d partitions%s", name, count, by(asked_by))
-        return told
+        return responses
 
     # -- deletion ----------------------------------------------------------------------------
 
@@ -251,7 +251,9 @@ class TopicAdmin:
         well, so that its name is free, but not for long, nor for those on brokers that are gone.
         """
         mutations = self._mutations(asked)
-        results, names, told = await self._events.put(lambda: self._mark_deleted(asked, mutations))
+        results, names, responses = await self._events.put(
+            lambda: self._mark_deleted(asked, mutations)
+        )
         if not names:
             return mutations.told(results)
         waits = [name for name in names if self._missing([name])]
@@ -259,7 +261,7 @@ class TopicAdmin:
         if waits:
             run(self._finish_deletion(waits, asked.asked_by)).then(_ended)
         try:
-            is_told = await self._is_told(all_of([told, finished]), asked.within_ms)
+            is_told = await self._is_told(all_of([responses, finished]), asked.within_ms)
         except WireError as error:
             if error.code != ErrorCode.NOT_CONTROLLER:
                 raise
@@ -290,8 +292,8 @@ class TopicAdmin:
                 r if r.error else failure(r.name, failed, r.topic_id) for r in planned.results
             ]
             return results, [], done([])
-        told = self._controller.enter(decision.changes)
-        return planned.results, planned.names, told
+        responses = self._controller.enter(decision.changes)
+        return planned.results, planned.names, responses
 
     def _within_quota(self, planned: PlannedDeletions, mutations: Mutations) -> PlannedDeletions:
         """The deletions without those for which the client has to wait."""

@@ -91,10 +91,10 @@ class CleanerPass:
         request = calls.CleanableSegments([slot], timestamps=False)
         owner = self._worker.io_worker(slot)
         try:
-            found = await self._worker.rpc.call(owner, calls.CLEANABLE_SEGMENTS, request)
+            segments = await self._worker.rpc.call(owner, calls.CLEANABLE_SEGMENTS, request)
         except WireError:
             return False  # it restarts
-        return any(view.shows(described) for described in found)
+        return any(view.shows(described) for described in segments)
 
     async def _run(self) -> CleaningStats:
         worker, entry, view, section = self._worker, self._entry, self._view, self._section

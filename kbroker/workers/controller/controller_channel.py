@@ -111,9 +111,9 @@ class ControllerChannel:
             lambda: run(persistence.report_log_dir_failure(self._store, self._me)),
         )
 
-    def go_on_from(self, found: Remembered) -> None:
+    def go_on_from(self, remembered: Remembered) -> None:
         """Ask for what the last incarnation has not had a response to, as far as is known."""
-        self.isr_changes.ask_again(found.asked.values())
+        self.isr_changes.ask_again(remembered.asked.values())
         # It may have changed states and not reported them.
         self._isr_reports.note(
             replica.told.key

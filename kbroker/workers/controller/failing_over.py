@@ -118,9 +118,9 @@ class FailingOver:
         process, heard_ms = self._process, 0
         workers = process.processes.of_kind(ProcessKind.IO_WORKER)
         gone = calls.GoneFollower(broker_id, closed_ms)
-        for told in process.rpc.call_each(workers, calls.GONE_FOLLOWER, gone):
+        for answer in process.rpc.call_each(workers, calls.GONE_FOLLOWER, gone):
             try:
-                heard_ms = max(heard_ms, (await told).heard_ms)
+                heard_ms = max(heard_ms, (await answer).heard_ms)
             except WireError:
                 continue  # it restarts, and its leaders begin anew
         return heard_ms

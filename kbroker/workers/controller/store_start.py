@@ -133,18 +133,18 @@ def _embedded_store(context: ProcessContext) -> EmbeddedStore:
     was_clean, config = context.clean_start, context.config
     places = list(was_clean)
     place = store_directory(places)
-    found = None
+    store = None
     has_store = holds_store(place)
     if not has_store:
         refuse_kafkas(config.log_dirs)
-        found = look_at_topics(places, was_clean)
+        store = look_at_topics(places, was_clean)
     file = NodeFile(place)
     is_new = completion.is_empty(file)
     if has_store and is_new:
-        found = look_at_topics(places, was_clean)  # a first start was interrupted
+        store = look_at_topics(places, was_clean)  # a first start was interrupted
     unknown = None if is_new else _look_at_unknown(context, file)
-    adopted = [] if found is None else topics_to_serve(found)
-    first_id = 0 if found is None else found.next_producer_id
+    adopted = [] if store is None else topics_to_serve(store)
+    first_id = 0 if store is None else store.next_producer_id
     if unknown is not None:
         adopted += unknown.adopted
     completion.complete(file, context.cluster_id, context.broker_id, adopted, first_id)

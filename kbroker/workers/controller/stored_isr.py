@@ -57,12 +57,12 @@ class StoredIsr:
         replica = self._replicas.replica(one.key)
         if replica is None:
             return DEPOSED
-        told = replica.told
-        if (told.leader, told.leader_epoch) != (self._broker_id, one.leader_epoch):
+        state = replica.told
+        if (state.leader, state.leader_epoch) != (self._broker_id, one.leader_epoch):
             return DEPOSED
         # The epoch of the controller that made this broker the leader: only a later one may
         # overwrite it, and Kafka's controllers compare it.
-        says = (self._broker_id, one.leader_epoch, one.isr, told.controller_epoch)
+        says = (self._broker_id, one.leader_epoch, one.isr, state.controller_epoch)
         path, version = paths.partition_state(*one.key), one.partition_epoch + 1
         try:
             document = paths.encode_partition_state(*says)

@@ -446,8 +446,8 @@ class ExporterWorker(Worker):
         if request.path == "/metrics":
             return streamed(request, CONTENT_TYPE, self._made_figures().metrics())
         if request.path == "/jmx":
-            found = self._made_figures().jmx(pattern_of(request))
-            return streamed(request, "application/json", found)
+            beans = self._made_figures().jmx(pattern_of(request))
+            return streamed(request, "application/json", beans)
         if request.path == "/groups":
             return streamed(request, "application/json", self._made_figures().groups())
         return None

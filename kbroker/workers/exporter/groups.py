@@ -76,13 +76,13 @@ class LagCollector:
         asked = [
             self._rpc.call(worker, calls.WRITE_OFFSETS, calls.Nothing()) for worker in self._workers
         ]
-        told: list[calls.AllOffsets | None] = []
+        offsets: list[calls.AllOffsets | None] = []
         for call in asked:
             try:
-                told.append(await call)
+                offsets.append(await call)
             except WireError:
-                told.append(None)
-        self._take(told, ends_of(seen()))
+                offsets.append(None)
+        self._take(offsets, ends_of(seen()))
         self._fresh_until_s = time.monotonic() + FRESH_S
         self._ages.begin()
         if self._history is not None:
@@ -90,16 +90,16 @@ class LagCollector:
             self._history.maybe_add(lags, int(time.time() * 1000))
             self._history.note((group, lag) for group, _, _, lag, *_ in self._sums)
 
-    def _take(self, told: list[calls.AllOffsets | None], ends: Ends) -> None:
+    def _take(self, offsets: list[calls.AllOffsets | None], ends: Ends) -> None:
         self._sums, self._shards, self._states = [], [], []
         self._group_labels, self._topic_labels = {}, {}
         all_shards = [
             (region, shard)
-            for region, one in zip(self._regions, told, strict=True)
+            for region, one in zip(self._regions, offsets, strict=True)
             if one is not None
             for shard in one.shards
         ]
-        self.left_out = sum(one.left_out for one in told if one is not None)
+        self.left_out = sum(one.left_out for one in offsets if one is not None)
         total = sum(shard.count for _, shard in all_shards)
         self.count = total + self.left_out
         if total > self._details_max:
@@ -117,7 +117,7 @@ class LagCollector:
             if total <= self._details_max:
                 copied = entries(region, shard.start, shard.count)
                 self._shards.append((shard, copied, of_topics))
-        for region, one in zip(self._regions, told, strict=True):
+        for region, one in zip(self._regions, offsets, strict=True):
             used = 0 if one is None else sum(shard.count for shard in one.shards) * ENTRY_BYTES
             if used > KEPT_BYTES:
                 region.madvise(mmap.MADV_REMOVE)

@@ -34,12 +34,12 @@ class PushedMetrics:
         self.forget()
         for call in asked:
             try:
-                told = await call
+                answer = await call
             except WireError:
                 continue
-            self._series += told.series
-            self._histograms += told.histograms
-            self.left_out += told.left_out
+            self._series += answer.series
+            self._histograms += answer.histograms
+            self.left_out += answer.left_out
 
     def forget(self) -> None:
         """Nobody is asked for metrics any more."""

@@ -126,12 +126,12 @@ class RequestFigures:
             total = self._view.count(row, TOTAL)
             if total:
                 before = self._window.oldest.value.get((row, TOTAL))
-                found = summary(self._view.histogram(row, TOTAL), before, QUANTILES)
-                yield bean, [(NO_TAGS, self._lately(total, found))]
+                totals = summary(self._view.histogram(row, TOTAL), before, QUANTILES)
+                yield bean, [(NO_TAGS, self._lately(total, totals))]
 
-    def _lately(self, total: int, found: tuple[int, float, list[float]]) -> Distribution:
+    def _lately(self, total: int, totals: tuple[int, float, list[float]]) -> Distribution:
         """found: of ``summary``, since the oldest sample."""
-        count, mean_us, quantiles_us = found
+        count, mean_us, quantiles_us = totals
         then = self._window.oldest
         # The first sample is empty, and was not taken when the counts were 0.
         rate = count * 1e9 / max(self._now_ns() - then.at_ns, 1) if then.value else None
@@ -176,9 +176,9 @@ class RequestFigures:
             if stage in SPARSE:
                 all_before = then.get((row, TOTAL))
                 count = total - (summary(all_before)[0] if all_before is not None else 0)
-            found = summary(self._view.histogram(row, stage), before, QUANTILES, count)
+            totals = summary(self._view.histogram(row, stage), before, QUANTILES, count)
             ever = total if stage in SPARSE else self._view.count(row, stage)
-            yield self._tags[row], self._lately(ever, found)
+            yield self._tags[row], self._lately(ever, totals)
 
 
 def row_names() -> dict[int, str]:

@@ -204,14 +204,14 @@ class HostedPartitions:
             self._new -= {(topic.topic_id, n) for n in range(len(topic.partitions))}
         self._new |= {(c.topic.topic_id, c.partition) for c in owned if c.is_new}
 
-    def _follow(self, told: PartitionImage) -> None:
+    def _follow(self, image: PartitionImage) -> None:
         """Take a new role. A log that is not open yet is opened with the role it has by then."""
-        replica = self._replicas.get(told.slot)
-        if replica is None or replica.slot_incarnation != told.slot_incarnation:
+        replica = self._replicas.get(image.slot)
+        if replica is None or replica.slot_incarnation != image.slot_incarnation:
             return
-        change = replica.partition.take(told)
+        change = replica.partition.take(image)
         if change is not None:
-            self._take_effect(told.slot, replica, change)
+            self._take_effect(image.slot, replica, change)
 
     def _forget(self, topic: TopicImage) -> None:
         """The image no longer has the topic, or has another one with its name."""
@@ -440,11 +440,11 @@ class HostedPartitions:
 
     async def open_again(self, slots: Collection[int]) -> ImageChanges:
         """Open logs for which there were no descriptors before; their partitions, as if changed."""
-        found = {
+        logs = {
             name: [n for n, partition in enumerate(topic.partitions) if partition.slot in slots]
             for name, topic in self._process.image.topics.items()
         }
-        changes = self._as_if_changed({name: some for name, some in found.items() if some})
+        changes = self._as_if_changed({name: some for name, some in logs.items() if some})
         await self.open(changes).done
         return changes
 

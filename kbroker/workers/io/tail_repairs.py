@@ -390,7 +390,7 @@ def answers_in(response: FetchResponse) -> dict[TopicPartition, Answer]:
     }
 
 
-def _diverging(told: Any) -> EpochEnd | None:
-    if told is None or (told.epoch < 0 and told.end_offset < 0):
+def _diverging(epoch_end: Any) -> EpochEnd | None:
+    if epoch_end is None or (epoch_end.epoch < 0 and epoch_end.end_offset < 0):
         return None
-    return EpochEnd(told.epoch, Offset(told.end_offset))
+    return EpochEnd(epoch_end.epoch, Offset(epoch_end.end_offset))
