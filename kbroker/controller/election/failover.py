@@ -117,6 +117,8 @@ class Failover:
         self._registered: dict[int, RegisteredBroker] = {}
         self._is_watching = False
         self._at_work: set[int] = set()
+        # Of those, which are to be looked at once more, as something has happened meanwhile.
+        self._once_more: set[int] = set()
         # When a controller's connections had ended that was deposed: the same evidence does that
         # once.
         self._deposed: dict[int, int] = {}
@@ -144,9 +146,13 @@ class Failover:
 
     def gone(self, broker_id: int) -> None:
         """There is evidence that a broker is gone."""
-        if self._is_on() and broker_id not in self._at_work:
-            self._at_work.add(broker_id)
-            run(self._replace(broker_id)).then(_raise_unexpected)
+        if not self._is_on():
+            return
+        if broker_id in self._at_work:
+            self._once_more.add(broker_id)
+            return
+        self._at_work.add(broker_id)
+        run(self._replace(broker_id)).then(_raise_unexpected)
 
     def reached(self, broker_id: int) -> None:
         """There is a connection to it: if it was removed early, it lives after all."""
@@ -212,6 +218,9 @@ class Failover:
             logger.info("broker %d is gone, but the store fails: %s", broker_id, error)
         finally:
             self._at_work.discard(broker_id)
+            if broker_id in self._once_more:
+                self._once_more.discard(broker_id)
+                self.gone(broker_id)
 
     async def _try(self, broker_id: int) -> bool:
         """Whether to try again in a while."""

@@ -289,8 +289,7 @@ class InSync:
             for broker in list(self._gone):
                 if broker in isr and self._is_gone(led, broker):
                     leaving[broker] = "is gone: its connections ended, its listener refuses"
-        live = self._process.image.brokers
-        joining = [b for b in led.replicas.joining(high_watermark, now) if b in live]
+        joining = self._joining(led, now)
         if not leaving and not joining:
             return
         wanted = [broker for broker in isr if broker not in leaving] + joining
@@ -307,6 +306,14 @@ class InSync:
         change = WantedIsr(*led.log.key, partition.leader_epoch, wanted, partition.partition_epoch)
         self._want(led, change)
         self._show(led)
+
+    def _joining(self, led: Led, now: int) -> list[int]:
+        """What has caught up and lives. A broker that is gone may be registered for as long as its
+        session lasts, and has caught up for as long as nothing is written.
+        """
+        live = self._process.image.brokers
+        caught_up = led.replicas.joining(led.log.high_watermark, now)
+        return [one for one in caught_up if one in live and not self._is_gone(led, one)]
 
     @staticmethod
     def _end_of(led: Led, broker: int) -> int:

@@ -302,6 +302,23 @@ def test_new_controller_removes_what_was_gone_before(scene: Scene) -> None:
     assert scene.brokers.removed == [(DEAD, scene.epochs[DEAD])]
 
 
+def test_controller_elected_while_it_asks_about_its_predecessor_removes_it(scene: Scene) -> None:
+    """Another broker has deposed the old one first."""
+    scene.elect(DEAD)
+
+    def answer(_: int) -> Hearing:
+        if scene.controller == DEAD:
+            deleted = StoreOperation("delete", paths.CONTROLLER)
+            scene.ensemble.apply([deleted], scene.sessions[DEAD])
+            scene.elect(ME)
+            scene.failover.elected()
+        return Hearing.GONE
+
+    scene.answers = answer
+    scene.report(DEAD, 1_000)
+    assert scene.brokers.removed == [(DEAD, scene.epochs[DEAD])]
+
+
 def test_removed_broker_that_is_reached_in_its_session_is_readmitted(scene: Scene) -> None:
     scene.elect(ME)
     scene.report(DEAD)

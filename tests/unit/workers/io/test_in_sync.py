@@ -384,6 +384,15 @@ def test_follower_that_is_gone_leaves_and_holds_nothing_back(host: Make) -> None
     assert not leader.is_asking
 
 
+def test_follower_that_is_gone_does_not_join_again_before_it_fetches(host: Make) -> None:
+    """It has all records and is registered, as the controller knows nothing of its end."""
+    leader = host([ME, 2, 3])
+    leader.fetch(3, 0, cell=leader.times.take_cell(now_ms() - 6_000))
+    leader.in_sync.follower_gone(3, now_ms() - 5_000)
+    leader.asked().pending.resolve(done([ME, 2], 1))
+    assert not leader.is_asking
+
+
 def test_min_insync_replicas_counts_without_a_follower_that_is_gone(host: Make) -> None:
     leader = host([ME, 2, 3])
     leader.document["config"] = {"min.insync.replicas": "3"}
