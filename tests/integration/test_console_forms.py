@@ -183,7 +183,7 @@ def test_plan_with_nothing_to_move_cannot_be_begun(page: Browser) -> None:
 
 
 def test_follower_that_is_behind_skips_to_now(page: Browser, broker: Broker) -> None:
-    visit(page, broker, "topics/orders?tab=messages&from=earliest", "50 records shown")
+    visit(page, broker, "topics/orders?tab=messages&partitions=0&from=earliest", "50 records shown")
 
     push(page, "#follow")
     page.await_text("records behind")
@@ -198,7 +198,7 @@ def test_follower_that_is_behind_skips_to_now(page: Browser, broker: Broker) -> 
 
 
 def test_records_are_exported_and_chosen_ones_replayed(page: Browser, broker: Broker) -> None:
-    visit(page, broker, "topics/orders?tab=messages", "50 records shown")
+    visit(page, broker, "topics/orders?tab=messages&partitions=0", "50 records shown")
     page.run(
         "const make = URL.createObjectURL;"
         "URL.createObjectURL = (blob) => {"

@@ -28,7 +28,7 @@ const PLACES = [
 ];
 
 // What the parts of this page share. next: offsets to read on from, of partitions. records: those
-// that are shown, by row. chosen: rows.
+// that are shown, by row. chosen: rows. left: records that it is behind while it follows.
 class View {
   constructor(at, topic) {
     this.at = at;
@@ -39,6 +39,7 @@ class View {
     this.partitions = null;
     this.ends = null;
     this.following = false;
+    this.left = 0;
     this.records = new Map();
     this.chosen = new Set();
     this.reading = new AbortController();
@@ -289,18 +290,18 @@ async function tail(view) {
   }
 }
 
+// The button stays the same one while the text changes: a key may be on its way to it.
 function behind(view) {
-  const left = view.next.reduce((sum, at, n) => sum + Math.max(view.ends[n] - at, 0), 0);
-  fill(
-    view.status,
-    h("span", { class: left ? "warn" : "good" }, `Following, ${counted(view.records.size, "record")} shown, `, left ? `${counted(left, "record")} behind` : "up to now"),
-    left ? h("button", { type: "button", id: "skip", onclick: () => skip(view, left) }, "Skip to now") : null,
-  );
+  view.left = view.next.reduce((sum, at, n) => sum + Math.max(view.ends[n] - at, 0), 0);
+  const text = h("span", { class: view.left ? "warn" : "good" }, `Following, ${counted(view.records.size, "record")} shown, `, view.left ? `${counted(view.left, "record")} behind` : "up to now");
+  const button = view.status.querySelector("#skip");
+  if (button && view.left) button.previousSibling.replaceWith(text);
+  else fill(view.status, text, view.left ? h("button", { type: "button", id: "skip", onclick: () => skip(view) }, "Skip to now") : null);
 }
 
-function skip(view, left) {
+function skip(view) {
   view.next = [...view.ends];
-  view.rows.prepend(h("tr", { role: "row" }, h("td", { colspan: 6, role: "cell", class: "muted" }, `${counted(left, "record")} skipped`)));
+  view.rows.prepend(h("tr", { role: "row" }, h("td", { colspan: 6, role: "cell", class: "muted" }, `${counted(view.left, "record")} skipped`)));
 }
 
 function produce(view) {
