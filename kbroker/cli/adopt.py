@@ -112,59 +112,59 @@ class _Lines:
         print(text, flush=True)
 
 
-def _run(found: argparse.Namespace, lines: _Lines) -> None:
+def _run(options: argparse.Namespace, lines: _Lines) -> None:
     from kbroker.adopt.adoption import adopt
     from kbroker.adopt.source import source_of
 
-    _check_together(found)
-    source = source_of(found.config, found.log_dirs, found.metadata_log_dir)
-    if found.back_to:
+    _check_together(options)
+    source = source_of(options.config, options.log_dirs, options.metadata_log_dir)
+    if options.back_to:
         from kbroker.adopt.release import release
 
         release(
             source.log_dirs,
-            found.back_to,
+            options.back_to,
             lines.say,
-            dry_run=found.dry_run,
-            zookeeper=found.zookeeper,
+            dry_run=options.dry_run,
+            zookeeper=options.zookeeper,
             metadata_log_dir=source.metadata_log_dir,
-            missing_begin_empty=found.missing_begin_empty,
+            missing_begin_empty=options.missing_begin_empty,
         )
         return
     adopt(
         source.log_dirs,
         lines.say,
         lines.progress,
-        dry_run=found.dry_run,
+        dry_run=options.dry_run,
         broker_id=source.broker_id,
         metadata_log_dir=source.metadata_log_dir,
-        zookeeper=found.zookeeper,
-        without_metadata=found.without_metadata,
-        without_remote_records=found.without_remote_records,
-        missing_begin_empty=found.missing_begin_empty,
+        zookeeper=options.zookeeper,
+        without_metadata=options.without_metadata,
+        without_remote_records=options.without_remote_records,
+        missing_begin_empty=options.missing_begin_empty,
     )
 
 
-def _check_together(found: argparse.Namespace) -> None:
+def _check_together(options: argparse.Namespace) -> None:
     """Raises MissingArgument for options that would have no effect."""
     from kbroker.adopt.errors import MissingArgument
 
-    if found.back_to and (found.without_metadata or found.without_remote_records):
-        name = "--without-metadata" if found.without_metadata else "--without-remote-records"
+    if options.back_to and (options.without_metadata or options.without_remote_records):
+        name = "--without-metadata" if options.without_metadata else "--without-remote-records"
         raise MissingArgument(f"{name} does not apply to --back-to; leave it out")
-    if found.back_to == "kafka-3.9" and found.zookeeper:
+    if options.back_to == "kafka-3.9" and options.zookeeper:
         raise MissingArgument("--zookeeper does not apply to --back-to kafka-3.9; leave it out")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     parser = _parser()
-    found = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     from kbroker.adopt.errors import MissingArgument, Refusal, Unfinished
 
     lines = _Lines()
     try:
-        _run(found, lines)
+        _run(options, lines)
         return EXIT_OK
     except MissingArgument as error:
         lines.clear()

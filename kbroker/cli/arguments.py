@@ -124,8 +124,8 @@ def nearest(given: str, known: Iterable[str]) -> str | None:
     """The known word that is most like the given one."""
     import difflib  # only errors need it
 
-    found = difflib.get_close_matches(given, list(known), n=1, cutoff=0.5)
-    return found[0] if found else None
+    matches = difflib.get_close_matches(given, list(known), n=1, cutoff=0.5)
+    return matches[0] if matches else None
 
 
 def agreed(what: Iterable[str], question: str) -> bool:
@@ -262,6 +262,6 @@ def _yaml_value(value: object) -> str:
     return _NOT_ASCII.sub(_yaml_escape, json.dumps(value, ensure_ascii=False))
 
 
-def _yaml_escape(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _yaml_escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
     return f"\\u{code:04x}" if code < 1 << 16 else f"\\U{code:08x}"

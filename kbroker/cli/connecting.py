@@ -107,14 +107,14 @@ def client_settings(found: argparse.Namespace) -> dict[str, str]:
     return options
 
 
-def _settings(found: argparse.Namespace) -> dict[str, str]:
+def _settings(options: argparse.Namespace) -> dict[str, str]:
     """Options come before variables, and these before what a user has chosen for all commands."""
-    if found.command_config and found.profile:
+    if options.command_config and options.profile:
         raise Usage("--command-config or --profile, not both")
-    if found.command_config:
-        return read_settings(found.command_config, f"--command-config {found.command_config}")
-    if found.profile:
-        return _of_profile(found.profile)
+    if options.command_config:
+        return read_settings(options.command_config, f"--command-config {options.command_config}")
+    if options.profile:
+        return _of_profile(options.profile)
     if path := os.environ.get("KBROKER_COMMAND_CONFIG", ""):
         return read_settings(path, f"--command-config {path}")
     if name := os.environ.get("KBROKER_PROFILE", ""):

@@ -162,23 +162,23 @@ def _topics(cluster: Cluster, names: list[str]) -> list[str]:
 class GroupReading:
     """The records that a member of a group gets, which commits what has been printed."""
 
-    def __init__(self, found: argparse.Namespace, settings: Mapping[str, Any]) -> None:
+    def __init__(self, options: argparse.Namespace, settings: Mapping[str, Any]) -> None:
         from kbroker.client import KafkaConsumer
 
-        self._most: int | None = found.max_messages
-        self._ends_at_end = found.until == END
+        self._most: int | None = options.max_messages
+        self._ends_at_end = options.until == END
         self._consumer = KafkaConsumer(
             {
                 **settings,
-                "group.id": found.group,
+                "group.id": options.group,
                 "enable.auto.commit": False,
-                "auto.offset.reset": "latest" if found.offset == END else "earliest",
+                "auto.offset.reset": "latest" if options.offset == END else "earliest",
                 "isolation.level": (
-                    "read_committed" if found.read_committed else "read_uncommitted"
+                    "read_committed" if options.read_committed else "read_uncommitted"
                 ),
             }
         )
-        names = list(dict.fromkeys(found.topic))
+        names = list(dict.fromkeys(options.topic))
         if any(map(is_pattern, names)):
             self._consumer.subscribe(pattern="|".join(map(translate, names)))
         else:
@@ -218,17 +218,17 @@ def _read_record(record: Any) -> ReadRecord:
     )  # fmt: skip
 
 
-def check_group(found: argparse.Namespace) -> None:
+def check_group(options: argparse.Namespace) -> None:
     """Raises Usage for what a member of a group cannot choose."""
     wrong = {
-        "--partition": bool(found.partition),
-        "--from-time": found.from_time is not None,
-        "--since": found.since is not None,
-        "--tail": found.tail is not None,
-        "--offset": found.offset not in (BEGINNING, END),
-        "--until": found.until not in (None, END),
-        "--until-time": found.until_time is not None,
-        "--per-partition": found.per_partition is not None,
+        "--partition": bool(options.partition),
+        "--from-time": options.from_time is not None,
+        "--since": options.since is not None,
+        "--tail": options.tail is not None,
+        "--offset": options.offset not in (BEGINNING, END),
+        "--until": options.until not in (None, END),
+        "--until-time": options.until_time is not None,
+        "--per-partition": options.per_partition is not None,
     }
     for option, is_given in wrong.items():
         if is_given:

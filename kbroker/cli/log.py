@@ -139,35 +139,35 @@ def _dump(found: argparse.Namespace, out: Output) -> None:
     dump(found.paths, options, out)
 
 
-def _run(found: argparse.Namespace, out: Output) -> None:
-    if found.command == "rebuild":
+def _run(options: argparse.Namespace, out: Output) -> None:
+    if options.command == "rebuild":
         from kbroker.logtool.rebuild import rebuild
 
-        if found.index_interval_bytes < 0:
+        if options.index_interval_bytes < 0:
             raise UsageError("--index-interval-bytes must be 0 or more")
-        rebuild(found.paths, out, index_interval_bytes=found.index_interval_bytes)
+        rebuild(options.paths, out, index_interval_bytes=options.index_interval_bytes)
         return
     from kbroker.logtool.rebuild import in_use
 
-    for log_dir in sorted({targets.log_dir_of(path) for path in found.paths}):
+    for log_dir in sorted({targets.log_dir_of(path) for path in options.paths}):
         if in_use(log_dir):
             text = "a broker is using this directory; data that it is writing may look damaged"
             print(f"kbroker-log: {log_dir}: {text}", file=sys.stderr)
-    if found.command == "dump":
-        _dump(found, out)
+    if options.command == "dump":
+        _dump(options, out)
         return
     from kbroker.logtool.verify_dir import verify
 
-    verify(found.paths, out, compacted=found.compacted, verbose=found.verbose)
+    verify(options.paths, out, compacted=options.compacted, verbose=options.verbose)
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "kbroker-log") -> int:
     """The command, under the name ``prog``; returns its exit code."""
-    found = _parser(prog).parse_args(arguments)
-    found.paths = [os.path.abspath(path) for path in found.paths]
-    out = Output(found.json, ScanProgress(found.progress))
+    options = _parser(prog).parse_args(arguments)
+    options.paths = [os.path.abspath(path) for path in options.paths]
+    out = Output(options.json, ScanProgress(options.progress))
     try:
-        _run(found, out)
+        _run(options, out)
     except UsageError as error:
         print(f"kbroker-log: {error}", file=sys.stderr)
         return EXIT_USAGE

@@ -342,10 +342,10 @@ def expressions() -> list[str]:
 def of_job(expr: str, job: str) -> str:
     """The expression, of the series of this job alone."""
 
-    def restricted(found: re.Match[str]) -> str:
+    def restricted(match: re.Match[str]) -> str:
         matchers = [f"job={json.dumps(job)}"]
-        matchers += [text for text in (found["matchers"] or "").split(",") if text]
-        return found["name"] + "{" + ",".join(each for each in matchers if each != _ANY_JOB) + "}"
+        matchers += [text for text in (match["matchers"] or "").split(",") if text]
+        return match["name"] + "{" + ",".join(each for each in matchers if each != _ANY_JOB) + "}"
 
     return _SELECTOR.sub(restricted, expr)
 

@@ -203,10 +203,10 @@ def record_of_format(text: str) -> Callable[[bytes], dict[str, Any]]:
     matcher = re.compile(pattern, re.DOTALL)
 
     def read(line: bytes) -> dict[str, Any]:
-        found = matcher.fullmatch(line)
-        if found is None:
+        match = matcher.fullmatch(line)
+        if match is None:
             raise BadLine(f"it does not have the format {text!r}")
-        parts = found.groupdict()
+        parts = match.groupdict()
         fields: dict[str, Any] = {"key": parts.get("k"), "value": parts.get("v")}
         if "T" in parts:
             time_ms = int(parts["T"])

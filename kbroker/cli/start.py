@@ -68,21 +68,21 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="stop when the parent process ends; for tests",
     )
     parser.add_argument("--version", action="version", version=f"kbroker {__version__}")
-    found = parser.parse_args(arguments)
-    if found.config and found.positional_config:
+    options = parser.parse_args(arguments)
+    if options.config and options.positional_config:
         parser.error("the configuration file is given twice")
-    found.config = found.config or found.positional_config
-    found.areas = tuple(area.strip() for area in found.debug.split(",") if area.strip())
-    for area in found.areas:
+    options.config = options.config or options.positional_config
+    options.areas = tuple(area.strip() for area in options.debug.split(",") if area.strip())
+    for area in options.areas:
         if not logcontext.is_area(area):
             parser.error(f"argument --debug: no package or module {area!r} in kbroker")
-    return found
+    return options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    found = parse_arguments(arguments)
-    logcontext.setup("supervisor", found.areas)
+    options = parse_arguments(arguments)
+    logcontext.setup("supervisor", options.areas)
     # After the arguments, so that --help and --version are fast. Imports make no garbage; each
     # process enables its collector again after the fork.
     gc.disable()
@@ -92,9 +92,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     source = "--override"
     try:
-        overrides = parse_overrides(found.override)
-        source = found.config or source
-        config, warnings = load(found.config, overrides)
+        overrides = parse_overrides(options.override)
+        source = options.config or source
+        config, warnings = load(options.config, overrides)
         logcontext.use_format(config["log.format"])
         logger.info("kbroker %s", __version__)
         logger.info("Verifying properties")
@@ -104,20 +104,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             logger.warning("%s", logcontext.Whole(warning), extra={"event": "start.warning"})
         return launch(
             config,
-            found.config,
+            options.config,
             overrides,
-            found.exit_with_parent,
-            found.missing_begin_empty,
-            found.ready_line,
+            options.exit_with_parent,
+            options.missing_begin_empty,
+            options.ready_line,
         )
     except ConfigError as error:
         print(f"kbroker-supervisor: {error}", file=sys.stderr)
     except PropertiesError as error:
         print(f"kbroker-supervisor: {source}: {error}", file=sys.stderr)
     except OSError as error:
-        if found.config is None or error.filename != found.config:
+        if options.config is None or error.filename != options.config:
             raise
-        print(f"kbroker-supervisor: {found.config}: {error.strerror}", file=sys.stderr)
+        print(f"kbroker-supervisor: {options.config}: {error.strerror}", file=sys.stderr)
     finally:
         gc.enable()
     return EXIT_BAD_CONFIG

@@ -242,25 +242,25 @@ def resources(given: Given, required: bool = True) -> list[PrintedResource]:
 
 
 def _principals(given: Given, option: str) -> list[str]:
-    found = []
+    principals = []
     for text in given.all(option):
         kind, colon, name = text.strip().partition(":")
         if not colon or not kind:
             raise ToolRefusal(
                 f"expected a string in format principalType:principalName but got {text.strip()}"
             )
-        found.append(f"{kind}:{name}")
-    return found
+        principals.append(f"{kind}:{name}")
+    return principals
 
 
 def _entries(given: Given, operations: Iterable[str]) -> set[PrintedEntry]:
-    found = set()
+    entries = set()
     for permission, word in (("ALLOW", "allow"), ("DENY", "deny")):
         hosts = [host.strip() for host in given.all(f"{word}-host")] or ["*"]
         for principal in _principals(given, f"{word}-principal"):
             for operation in operations:
-                found |= {PrintedEntry(principal, host, operation, permission) for host in hosts}
-    return found
+                entries |= {PrintedEntry(principal, host, operation, permission) for host in hosts}
+    return entries
 
 
 def _operation(text: str) -> str:

@@ -115,10 +115,10 @@ def _names(cluster: Cluster) -> list[str]:
 def _settings(cluster: Cluster, name: str) -> dict[str, str]:
     from kbroker.client.admin.configs import CLIENT_METRICS, describe_configs
 
-    found = describe_configs(cluster, CLIENT_METRICS, [name])[name]
-    if isinstance(found, Exception):
-        raise found
-    return {row.name: row.value or "" for row in found}
+    settings = describe_configs(cluster, CLIENT_METRICS, [name])[name]
+    if isinstance(settings, Exception):
+        raise settings
+    return {row.name: row.value or "" for row in settings}
 
 
 _DO = {"list": _list, "describe": _describe, "alter": _alter, "delete": _delete}

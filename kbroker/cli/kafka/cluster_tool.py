@@ -54,11 +54,11 @@ def _run(given: Namespace) -> None:
 def _cluster_id(given: Namespace, cluster: Cluster) -> None:
     from kbroker.client.admin.cluster import summarize_cluster
 
-    found = summarize_cluster(cluster).cluster_id
-    if found is None:
+    cluster_id = summarize_cluster(cluster).cluster_id
+    if cluster_id is None:
         print("No cluster ID found. The Kafka version is probably too old.")
     else:
-        print(f"Cluster ID: {found}")
+        print(f"Cluster ID: {cluster_id}")
 
 
 def _unregister(given: Namespace, cluster: Cluster) -> None:

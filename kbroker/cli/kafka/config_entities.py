@@ -92,10 +92,10 @@ def _settings(cluster: Cluster, entity_type: str, name: str) -> list[Setting]:
     from kbroker.client.admin.configs import describe_configs
     from kbroker.client.errors import RejectedError
 
-    found = describe_configs(cluster, _kind(entity_type), [name], synonyms=True)[name]
-    if isinstance(found, RejectedError):
-        raise found
-    return found
+    settings = describe_configs(cluster, _kind(entity_type), [name], synonyms=True)[name]
+    if isinstance(settings, RejectedError):
+        raise settings
+    return settings
 
 
 def _own_settings(cluster: Cluster, entity_type: str, name: str) -> list[Setting]:
@@ -103,8 +103,8 @@ def _own_settings(cluster: Cluster, entity_type: str, name: str) -> list[Setting
     own = _OWN_SOURCES.get(entity_type)
     if entity_type == "brokers" and not name:
         own = "DYNAMIC_DEFAULT_BROKER_CONFIG"
-    found = _settings(cluster, entity_type, name)
-    return found if own is None else [row for row in found if row.source == own]
+    settings = _settings(cluster, entity_type, name)
+    return settings if own is None else [row for row in settings if row.source == own]
 
 
 def _exists(cluster: Cluster, entity_type: str, name: str) -> bool:
@@ -220,18 +220,18 @@ def scram_credentials(added: Mapping[str, str]) -> list[tuple[str, str, int]]:
     """Mechanism, password and iterations of each. Raises ToolFailed."""
     credentials = []
     for mechanism, text in added.items():
-        found = _SCRAM.fullmatch(text)
-        if found is None:
+        match = _SCRAM.fullmatch(text)
+        if match is None:
             raise ToolFailed(f"Invalid credential property {mechanism}={text}")
-        iterations = int(found[1]) if found[1] not in (None, "", "-1") else _ITERATIONS
+        iterations = int(match[1]) if match[1] not in (None, "", "-1") else _ITERATIONS
         if iterations < _ITERATIONS:
             raise ToolFailed(
                 f"Iterations {iterations} is less than the minimum {_ITERATIONS} required for "
                 f"{mechanism}"
             )
-        if not found[2]:
+        if not match[2]:
             raise ToolFailed(f"the password for {mechanism} is empty: anybody could log in with it")
-        credentials.append((mechanism, found[2], iterations))
+        credentials.append((mechanism, match[2], iterations))
     return credentials
 
 
@@ -250,11 +250,11 @@ def _wanted(types: list[str], names: list[str]) -> list[tuple[str, str]]:
 
     if len(names) > len(types):
         raise ToolFailed("More entity names specified than entity types")
-    found: list[tuple[str, str]] = []
+    entities: list[tuple[str, str]] = []
     for at, kind in enumerate(types):
         name = names[at] if at < len(names) else EVERY
-        found.append((_QUOTA_TYPES[kind], name or DEFAULT))
-    return found
+        entities.append((_QUOTA_TYPES[kind], name or DEFAULT))
+    return entities
 
 
 def describe_quotas_and_users(cluster: Cluster, types: list[str], names: list[str]) -> None:
@@ -302,13 +302,13 @@ def _describe_users(cluster: Cluster, names: list[str]) -> None:
     from kbroker.errors import ErrorCode
 
     try:
-        found = list_credentials(cluster, names or None)
+        credentials = list_credentials(cluster, names or None)
     except RejectedError as error:
         if error.code != ErrorCode.RESOURCE_NOT_FOUND:
             raise
         return
     by_user: dict[str, list[str]] = {}
-    for each in found:
+    for each in credentials:
         text = f"{each.mechanism}=iterations={each.iterations}"
         by_user.setdefault(each.user, []).append(text)
     for user, texts in by_user.items():

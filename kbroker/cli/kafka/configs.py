@@ -185,9 +185,9 @@ def _check_action(given: Given, types: list[str], names: list[str]) -> None:
 
 def added(given: Given) -> dict[str, str]:
     """Settings to set. Raises ToolFailed."""
-    found = {}
+    settings = {}
     if "add-config-file" in given:
-        found.update(properties_of(given.one("add-config-file")))
+        settings.update(properties_of(given.one("add-config-file")))
     if "add-config" in given:
         parts = re.split("," + _OUTSIDE, given.one("add-config"))
         while len(parts) > 1 and not parts[-1]:
@@ -200,11 +200,11 @@ def added(given: Given) -> dict[str, str]:
                     'the format "key=val" or  "key=[val1,val2]" to group values which contain '
                     "commas."
                 )
-            found[pair[0].strip()] = re.sub(r"[\[\]]", "", pair[1]).strip()
-    for key in found:
+            settings[pair[0].strip()] = re.sub(r"[\[\]]", "", pair[1]).strip()
+    for key in settings:
         if not re.fullmatch(r"[$a-zA-Z0-9._-]*", key):
             raise ToolFailed(f"Invalid character found for config key: {key}")
-    return found
+    return settings
 
 
 # -- what is done

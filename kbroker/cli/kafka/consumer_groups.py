@@ -235,7 +235,7 @@ def _words(kind: str, known: Iterable[str], text: str | None) -> set[str]:
     """Of a list with commas, as they are written in ``known``. Raises WrongUse."""
     if not text:
         return set()
-    found = set()
+    words = set()
     for part in text.split(","):
         word = next((each for each in known if each.lower() == part.strip().lower()), None)
         if word is None:
@@ -243,8 +243,8 @@ def _words(kind: str, known: Iterable[str], text: str | None) -> set[str]:
                 f"Invalid {kind} list '{text}'. Valid {kind.removesuffix('s')}s are: "
                 f"{', '.join(known)}"
             )
-        found.add(word)
-    return found
+        words.add(word)
+    return words
 
 
 def _list(given: Given, cluster: Cluster) -> None:

@@ -72,15 +72,15 @@ def _principals(given: Given, option: str) -> list[Principal]:
     """Raises ToolFailed."""
     from kbroker.client.admin.tokens import Principal
 
-    found = []
+    principals = []
     for text in given.all(option) if option in given else ():
         kind, colon, name = text.strip().partition(":")
         if not colon:
             raise ToolFailed(
                 f"expected a string in format principalType:principalName but got {text.strip()}"
             )
-        found.append(Principal(kind, name))
-    return found
+        principals.append(Principal(kind, name))
+    return principals
 
 
 def _listed(principals: list[Principal]) -> str:

@@ -58,7 +58,7 @@ def _offsets(path: str) -> dict[TopicPartition, int]:
         raise ToolFailed(f"{path}: {error.strerror}") from error
     except ValueError as error:
         raise ToolFailed("The input string is not a valid JSON") from error
-    found: dict[TopicPartition, int] = {}
+    offsets: dict[TopicPartition, int] = {}
     twice = []
     try:
         version = document.get("version", 1)
@@ -68,9 +68,9 @@ def _offsets(path: str) -> dict[TopicPartition, int]:
             raise ToolFailed("Missing partitions field")
         for row in document["partitions"]:
             key = (str(row["topic"]), int(row["partition"]))
-            if key in found:
+            if key in offsets:
                 twice.append(f"{key[0]}-{key[1]}")
-            found[key] = int(row["offset"])
+            offsets[key] = int(row["offset"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ToolFailed(
             f"{path}: expected topic, partition and offset of each: {error!r}"
@@ -78,7 +78,7 @@ def _offsets(path: str) -> dict[TopicPartition, int]:
     if twice:
         listed = ",".join(dict.fromkeys(twice))
         raise ToolFailed(f"Offset json file contains duplicate topic partitions: {listed}")
-    return found
+    return offsets
 
 
 TOOL = Tool(

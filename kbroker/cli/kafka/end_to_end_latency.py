@@ -125,9 +125,9 @@ def _measure(
         record = _record(given, chosen)
         began = time.perf_counter()
         producer.send(topic, **record).result(_TIMEOUT_S)
-        found = consumer.poll(_TIMEOUT_S)
+        records = consumer.poll(_TIMEOUT_S)
         times_ms.append((time.perf_counter() - began) * 1000)
-        _compare(record, found)
+        _compare(record, records)
         if number % _REPORT_EVERY == 0:
             print(f"{number}\t{times_ms[-1]}")
     print(f"Avg latency: {sum(times_ms) / count:.4f} ms")
@@ -169,13 +169,13 @@ def _record(given: Given, chosen: random.Random) -> dict[str, Any]:
     return {"value": value, "key": some(key_size) if key_size else None, "headers": headers}
 
 
-def _compare(sent: dict[str, Any], found: list[Any]) -> None:
+def _compare(sent: dict[str, Any], records: list[Any]) -> None:
     """Raises ToolFailed unless exactly this record was read."""
-    if not found:
+    if not records:
         raise ToolFailed(
             f"poll() timed out before finding a result (timeout:[{_TIMEOUT_S * 1000:.0f}ms])"
         )
-    row = found[0]
+    row = records[0]
     for name, read in (("value", row.value), ("key", row.key)):
         if read != sent[name]:
             raise ToolFailed(
@@ -184,8 +184,10 @@ def _compare(sent: dict[str, Any], found: list[Any]) -> None:
             )
     if list(row.headers) != sent["headers"]:
         raise ToolFailed("The message headers read did not match those sent")
-    if len(found) != 1:
-        raise ToolFailed(f"Only one result was expected during this test. We found [{len(found)}]")
+    if len(records) != 1:
+        raise ToolFailed(
+            f"Only one result was expected during this test. We found [{len(records)}]"
+        )
 
 
 TOOL = Tool(

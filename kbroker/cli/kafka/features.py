@@ -74,11 +74,11 @@ def _describe(given: Namespace) -> None:
     with connected(given.bootstrap_server, given.command_config) as cluster:
         from kbroker.client.admin.features import describe_features
 
-        found = describe_features(cluster)
-    for name in sorted(found.supported):
-        least, most = (shown(name, level) for level in found.supported[name])
-        level = shown(name, found.finalized.get(name, 0))
-        epoch = "-" if found.epoch is None else found.epoch
+        features = describe_features(cluster)
+    for name in sorted(features.supported):
+        least, most = (shown(name, level) for level in features.supported[name])
+        level = shown(name, features.finalized.get(name, 0))
+        epoch = "-" if features.epoch is None else features.epoch
         print(
             f"Feature: {name:<40}  SupportedMinVersion: {least:<15}  SupportedMaxVersion: "
             f"{most:<15}  FinalizedVersionLevel: {level:<15}  Epoch: {epoch}"

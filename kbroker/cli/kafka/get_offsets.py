@@ -61,9 +61,9 @@ def _run(given: Given) -> int:
         wanted = _wanted(cluster, allowed, "exclude-internal-topics" in given)
         if not wanted:
             raise ToolFailed("Could not match any topic-partitions with the specified filters")
-        found = _offsets(cluster, wanted, time_ms)
-    for topic, number in sorted(found, key=lambda key: f"{key[0]}-{key[1]}"):
-        print(f"{topic}:{number}:{found[topic, number]}")
+        offsets = _offsets(cluster, wanted, time_ms)
+    for topic, number in sorted(offsets, key=lambda key: f"{key[0]}-{key[1]}"):
+        print(f"{topic}:{number}:{offsets[topic, number]}")
     return 0
 
 
@@ -95,10 +95,10 @@ def _filter(given: Given) -> Filter:
 
 
 def _rule(text: str) -> Filter:
-    found = _RULE.fullmatch(text)
-    if found is None:
+    match = _RULE.fullmatch(text)
+    if match is None:
         raise ToolFailed(f"Invalid rule specification: {text}")
-    name, one, first, last = found.groups()
+    name, one, first, last = match.groups()
     names = included(name or None)
     low, high = int(first or 0), int(last or _PARTITION_MAX)
     if one:
@@ -127,19 +127,19 @@ def _offsets(
     from kbroker.client.errors import ClientError
 
     try:
-        found = dict(list_offsets(cluster, dict.fromkeys(wanted, time_ms)))
+        offsets = dict(list_offsets(cluster, dict.fromkeys(wanted, time_ms)))
     except ClientError:
-        found = {}
+        offsets = {}
         for key in wanted:
             try:
-                found.update(list_offsets(cluster, {key: time_ms}))
+                offsets.update(list_offsets(cluster, {key: time_ms}))
             except ClientError as error:
                 print(
                     f"Skip getting offsets for topic-partition {key[0]}-{key[1]} due to error: "
                     f"{java_text(error)}",
                     file=sys.stderr,
                 )
-    return {key: row.offset for key, row in found.items() if row.offset != NO_OFFSET}
+    return {key: row.offset for key, row in offsets.items() if row.offset != NO_OFFSET}
 
 
 TOOL = Tool(

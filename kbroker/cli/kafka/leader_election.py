@@ -102,15 +102,15 @@ def read_partitions(path: str) -> list[TopicPartition]:
             document: Any = json.load(file)
         if "partitions" not in document:
             raise ToolFailed('Replica election data is missing "partitions" field')
-        found = [(str(row["topic"]), int(row["partition"])) for row in document["partitions"]]
+        partitions = [(str(row["topic"]), int(row["partition"])) for row in document["partitions"]]
     except OSError as error:
         raise ToolFailed(f"{path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise ToolFailed(f"{path}: expected topic and partition of each: {error!r}") from error
-    if twice := [key for key in dict.fromkeys(found) if found.count(key) > 1]:
+    if twice := [key for key in dict.fromkeys(partitions) if partitions.count(key) > 1]:
         listed = ", ".join(f"{topic}-{number}" for topic, number in twice)
         raise ToolFailed(f"Replica election data contains duplicate partitions: [{listed}]")
-    return found
+    return partitions
 
 
 def _print(kind: str, results: dict[TopicPartition, RejectedError | None]) -> None:

@@ -37,10 +37,10 @@ def _run(given: Given) -> int:
             )
         nodes = _ordered(wanted or present)
         print("Querying brokers for log directories information")
-        found = log_dirs(cluster, nodes)
+        dirs_by_node = log_dirs(cluster, nodes)
     print(f"Received log directory information from brokers {_listed(nodes)}")
     brokers = [
-        {"broker": node, "logDirs": [_log_dir(row, topics) for row in _by_path(found[node])]}
+        {"broker": node, "logDirs": [_log_dir(row, topics) for row in _by_path(dirs_by_node[node])]}
         for node in nodes
     ]
     document = {"brokers": brokers, "version": 1}

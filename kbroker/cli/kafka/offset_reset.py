@@ -210,14 +210,14 @@ def _at(cluster: Cluster, keys: list[TopicPartition], time_ms: int) -> Offsets:
     from kbroker.cli.kafka.java_words import hash_order, partition_hash
     from kbroker.client.batches.offsets import LATEST
 
-    found = _listed(cluster, keys, time_ms)
-    late = hash_order([key for key in keys if found[key] < 0], partition_hash)
+    offsets = _listed(cluster, keys, time_ms)
+    late = hash_order([key for key in keys if offsets[key] < 0], partition_hash)
     for topic, number in late:
         print(
             f"\nWarn: Partition {number} from topic {topic} is empty. Falling back to latest known "
             "offset."
         )
-    return found | _listed(cluster, late, LATEST)
+    return offsets | _listed(cluster, late, LATEST)
 
 
 def time_ms(text: str) -> int:
@@ -240,10 +240,10 @@ def duration_ms(text: str) -> int:
     """ISO 8601, as Java reads it. Raises GroupsToolError."""
     from kbroker.cli.kafka.consumer_groups import GroupsToolError
 
-    found = _DURATION.fullmatch(text)
-    if found is None or not any(found.groups()[1:]) or text.upper().endswith("T"):
+    match = _DURATION.fullmatch(text)
+    if match is None or not any(match.groups()[1:]) or text.upper().endswith("T"):
         raise GroupsToolError("Text cannot be parsed to a Duration")
-    sign, days, hours, minutes, seconds = found.groups()
+    sign, days, hours, minutes, seconds = match.groups()
     whole = ((int(days or 0) * 24 + int(hours or 0)) * 60 + int(minutes or 0)) * 60_000
     total = whole + round(float((seconds or "0").replace(",", ".")) * 1000)
     return -total if sign == "-" else total

@@ -31,13 +31,13 @@ class Pace:
 
 def pairs_of(texts: Iterable[str]) -> dict[str, str]:
     """``key=value`` words. Raises ToolFailed for others."""
-    found = {}
+    pairs = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not (key and equals and value):
             raise ToolFailed(f"Invalid property: {text}")
-        found[key] = value
-    return found
+        pairs[key] = value
+    return pairs
 
 
 def say_deprecated(used: bool, old: str, new: str) -> None:

@@ -177,8 +177,8 @@ def _dirs(
         for node in nodes
         if node in running
     ]
-    found = replica_dirs(cluster, keys)
-    return {key: row.current for key, row in found.items() if row.current is not None}
+    dirs = replica_dirs(cluster, keys)
+    return {key: row.current for key, row in dirs.items() if row.current is not None}
 
 
 def _nodes(text: str) -> list[int]:
@@ -213,7 +213,7 @@ def _replicas_of(cluster: Cluster, topics: Iterable[str]) -> dict[TopicPartition
     from kbroker.client.errors import RejectedError
     from kbroker.errors import ErrorCode
 
-    found: dict[TopicPartition, list[int]] = {}
+    replicas: dict[TopicPartition, list[int]] = {}
     for name in dict.fromkeys(topics):
         try:
             [state] = describe_topics(cluster, [name])
@@ -222,8 +222,8 @@ def _replicas_of(cluster: Cluster, topics: Iterable[str]) -> dict[TopicPartition
                 raise
             said = f"Topic {name} not found."
             raise RejectedError(error.code, f"topic {name}", said) from error
-        found |= {(name, row.partition): row.replicas for row in state.partitions}
-    return found
+        replicas |= {(name, row.partition): row.replicas for row in state.partitions}
+    return replicas
 
 
 # -- execute
@@ -284,13 +284,13 @@ def _current(
     from kbroker.client.errors import RejectedError
     from kbroker.errors import ErrorCode
 
-    found = _replicas_of(cluster, [topic for topic, _ in proposed])
-    if missing := [key for key in proposed if key not in found]:
+    current = _replicas_of(cluster, [topic for topic, _ in proposed])
+    if missing := [key for key in proposed if key not in current]:
         listed = ", ".join(f"{topic}-{number}" for topic, number in missing)
         raise RejectedError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "reassign", f"Unable to find partition: {listed}"
         )
-    return {key: found[key] for key in proposed}
+    return {key: current[key] for key in proposed}
 
 
 def _listed(partitions: Iterable[TopicPartition]) -> str:

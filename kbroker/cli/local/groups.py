@@ -45,10 +45,10 @@ def groups(broker: AttachedBroker) -> list[dict[str, Any]] | None:
     if text is None:
         return None
     try:
-        found: list[dict[str, Any]] = json.loads(text)["groups"]
+        rows: list[dict[str, Any]] = json.loads(text)["groups"]
     except (ValueError, KeyError):
         return None
-    for row in found:
+    for row in rows:
         row["topics"] = len(row["topics"])
-    found.sort(key=lambda row: (-(row["lag"] or 0), row["group"]))
-    return found
+    rows.sort(key=lambda row: (-(row["lag"] or 0), row["group"]))
+    return rows

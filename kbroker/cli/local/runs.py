@@ -118,23 +118,23 @@ class Run:
     def read(self, region: str, offset: int, size: int) -> bytes:
         """Bytes of a region. Raises CommandFailed if it does not have them."""
         try:
-            found = os.pread(self._regions[region], size, offset)
+            content = os.pread(self._regions[region], size, offset)
         except (OSError, KeyError) as error:
             raise CommandFailed(
                 f"cannot read the shared memory of broker {self.pid}: {error}"
             ) from error
-        if len(found) != size:
+        if len(content) != size:
             raise CommandFailed(
                 f"the shared memory of broker {self.pid} is damaged: its region {region} has no "
                 f"{size} bytes at {offset}"
             )
-        return found
+        return content
 
     def _size_and_owner(self, region: str) -> tuple[int, int]:
-        found = os.fstat(self._regions[region])
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(self._regions[region])
+        if not stat.S_ISREG(status.st_mode):
             raise ValueError(f"{region} is no file")
-        return found.st_size, found.st_uid
+        return status.st_size, status.st_uid
 
     def _head(self) -> tuple[int, ...]:
         data = os.pread(self._regions[INDEX], _HEAD.size, 0)
@@ -240,8 +240,8 @@ def running() -> list[Run]:
 
 def of_process(pid: int) -> Run:
     """The broker with that supervisor. Raises CommandFailed."""
-    found = [run for run in running() if run.pid == pid]
-    run = found[0] if len(found) == 1 else _of_process(pid)
+    runs = [run for run in running() if run.pid == pid]
+    run = runs[0] if len(runs) == 1 else _of_process(pid)
     if run is not None:
         return run
     try:
@@ -311,8 +311,8 @@ def left_behind() -> list[str]:
         size = owner = 0
         for region in regions:
             with suppress(OSError):
-                found = os.stat(named_memory.path_of(nonce, region), follow_symlinks=False)
-                size, owner = size + found.st_size, found.st_uid
+                status = os.stat(named_memory.path_of(nonce, region), follow_symlinks=False)
+                size, owner = size + status.st_size, status.st_uid
         if os.geteuid() not in (owner, 0) or named_memory.is_running(nonce):
             continue
         run = _named(nonce)

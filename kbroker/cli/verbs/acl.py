@@ -129,27 +129,27 @@ def _shown_operation(word: str) -> str:
     return word.title().replace("_", "")
 
 
-def _resources(found: argparse.Namespace) -> dict[str, list[str]]:
+def _resources(options: argparse.Namespace) -> dict[str, list[str]]:
     """Type -> names, of those that are given."""
     given = {
-        "TOPIC": found.topic,
-        "GROUP": found.group,
-        "CLUSTER": [CLUSTER_NAME] if found.cluster else [],
-        "TRANSACTIONAL_ID": found.transactional_id,
-        "DELEGATION_TOKEN": found.delegation_token,
-        "USER": found.user_principal,
+        "TOPIC": options.topic,
+        "GROUP": options.group,
+        "CLUSTER": [CLUSTER_NAME] if options.cluster else [],
+        "TRANSACTIONAL_ID": options.transactional_id,
+        "DELEGATION_TOKEN": options.delegation_token,
+        "USER": options.user_principal,
     }
     if any(not name for names in given.values() for name in names):
         raise Usage("the name of a resource is empty; * stands for all")
     return {kind: list(dict.fromkeys(names)) for kind, names in given.items() if names}
 
 
-def _rules(found: argparse.Namespace) -> list[tuple[str, str, str]]:
+def _rules(options: argparse.Namespace) -> list[tuple[str, str, str]]:
     """(principal, host, permission) of all that are given."""
     rules = []
     for permission, principals, hosts in (
-        ("ALLOW", found.allow_principal, found.allow_host),
-        ("DENY", found.deny_principal, found.deny_host),
+        ("ALLOW", options.allow_principal, options.allow_host),
+        ("DENY", options.deny_principal, options.deny_host),
     ):
         word = permission.lower()
         if hosts and not principals:
@@ -168,18 +168,18 @@ def _rules(found: argparse.Namespace) -> list[tuple[str, str, str]]:
     return rules
 
 
-def _wanted(found: argparse.Namespace) -> list[tuple[str, str, str]]:
+def _wanted(options: argparse.Namespace) -> list[tuple[str, str, str]]:
     """(type, name, operation) of all that are given. Raises Usage."""
-    resources = _resources(found)
-    if found.producer or found.consumer:
-        return _bundles(found, resources)
-    if found.idempotent:
+    resources = _resources(options)
+    if options.producer or options.consumer:
+        return _bundles(options, resources)
+    if options.idempotent:
         raise Usage("--idempotent is for --producer, which is missing")
     if not resources:
         raise Usage("name a resource: --topic, --group, --cluster, --transactional-id, ...")
     wanted = []
     for kind, names in resources.items():
-        for operation in found.operation or ["ALL"]:
+        for operation in options.operation or ["ALL"]:
             if operation not in OPERATIONS[kind]:
                 offered = ", ".join(map(_shown_operation, OPERATIONS[kind]))
                 what = kind.lower().replace("_", " ")
@@ -191,30 +191,32 @@ def _wanted(found: argparse.Namespace) -> list[tuple[str, str, str]]:
 
 
 def _bundles(
-    found: argparse.Namespace, resources: dict[str, list[str]]
+    options: argparse.Namespace, resources: dict[str, list[str]]
 ) -> list[tuple[str, str, str]]:
     """What producers and consumers need."""
-    if found.operation or found.deny_principal:
+    if options.operation or options.deny_principal:
         raise Usage("--producer and --consumer allow, and leave out --operation")
     topics, groups = resources.get("TOPIC"), resources.get("GROUP")
     if not topics:
-        raise Usage(f"{'--producer' if found.producer else '--consumer'} needs --topic")
-    if found.consumer and not groups:
+        raise Usage(f"{'--producer' if options.producer else '--consumer'} needs --topic")
+    if options.consumer and not groups:
         raise Usage("--consumer needs --group")
-    if groups and not found.consumer:
+    if groups and not options.consumer:
         raise Usage("--group is for --consumer, which is missing")
-    meant = {"TOPIC", "GROUP", "TRANSACTIONAL_ID"} if found.producer else {"TOPIC", "GROUP"}
+    meant = {"TOPIC", "GROUP", "TRANSACTIONAL_ID"} if options.producer else {"TOPIC", "GROUP"}
     if extra := resources.keys() - meant:
         option = sorted(extra)[0].lower().replace("_", "-")
-        raise Usage(f"--{option} does not go with --{'producer' if found.producer else 'consumer'}")
+        raise Usage(
+            f"--{option} does not go with --{'producer' if options.producer else 'consumer'}"
+        )
     wanted = []
-    if found.producer:
+    if options.producer:
         wanted += [("TOPIC", name, word) for name in topics for word in _PRODUCER]
         ids = resources.get("TRANSACTIONAL_ID", [])
         wanted += [("TRANSACTIONAL_ID", name, word) for name in ids for word in _TRANSACTIONS]
-    if found.idempotent:
+    if options.idempotent:
         wanted.append(("CLUSTER", CLUSTER_NAME, "IDEMPOTENT_WRITE"))
-    if found.consumer:
+    if options.consumer:
         wanted += [("TOPIC", name, word) for name in topics for word in ("READ", "DESCRIBE")]
         wanted += [("GROUP", name, "READ") for name in groups or ()]
     return list(dict.fromkeys(wanted))
@@ -224,9 +226,9 @@ _PRODUCER = ("WRITE", "DESCRIBE", "CREATE")
 _TRANSACTIONS = ("WRITE", "DESCRIBE")
 
 
-def _pattern(found: argparse.Namespace, kind: str) -> str:
+def _pattern(options: argparse.Namespace, kind: str) -> str:
     """There is only one cluster, whose name is literal."""
-    return "LITERAL" if kind == "CLUSTER" else str(found.resource_pattern_type).upper()
+    return "LITERAL" if kind == "CLUSTER" else str(options.resource_pattern_type).upper()
 
 
 # -- add
@@ -239,21 +241,21 @@ def _describe_add(parser: argparse.ArgumentParser) -> None:
     add_connection(parser)
 
 
-def _add(found: argparse.Namespace) -> None:
-    rules = _rules(found)
-    wanted = _wanted(found)
+def _add(options: argparse.Namespace) -> None:
+    rules = _rules(options)
+    wanted = _wanted(options)
     if not rules:
         raise Usage("who? Give --allow-principal or --deny-principal")
-    with connected(found) as cluster:
+    with connected(options) as cluster:
         from kbroker.client.admin import acls as admin
 
         acls = [
-            admin.Acl(kind, name, _pattern(found, kind), principal, host, operation, permission)
+            admin.Acl(kind, name, _pattern(options, kind), principal, host, operation, permission)
             for kind, name, operation in wanted
             for principal, host, permission in rules
         ]
         admin.create_acls(cluster, acls)
-    _print_acls(found, acls)
+    _print_acls(options, acls)
 
 
 # -- list
@@ -268,28 +270,28 @@ def _describe_list(parser: argparse.ArgumentParser) -> None:
     add_connection(parser)
 
 
-def _list(found: argparse.Namespace) -> None:
-    resources = _resources(found)
-    with connected(found) as cluster:
+def _list(options: argparse.Namespace) -> None:
+    resources = _resources(options)
+    with connected(options) as cluster:
         from kbroker.client.admin import acls as admin
 
         listed: set[Acl] = set()
-        for acl_filter in _filters(found, resources, found.principal):
+        for acl_filter in _filters(options, resources, options.principal):
             listed.update(admin.list_acls(cluster, acl_filter))
-    _print_acls(found, sorted(listed))
+    _print_acls(options, sorted(listed))
 
 
 def _filters(
-    found: argparse.Namespace, resources: dict[str, list[str]], principal: str | None = None
+    options: argparse.Namespace, resources: dict[str, list[str]], principal: str | None = None
 ) -> list[Acl]:
     """One for each resource, or one for all of them."""
     from kbroker.client.admin import acls as admin
 
-    pattern = str(found.resource_pattern_type).upper()
+    pattern = str(options.resource_pattern_type).upper()
     if not resources:
         return [admin.Acl(pattern=pattern, principal=principal)]
     return [
-        admin.Acl(kind, name, _pattern(found, kind), principal)
+        admin.Acl(kind, name, _pattern(options, kind), principal)
         for kind, names in resources.items()
         for name in names
     ]
@@ -306,32 +308,34 @@ def _describe_delete(parser: argparse.ArgumentParser) -> None:
     add_connection(parser)
 
 
-def _delete(found: argparse.Namespace) -> None:
-    resources, rules = _resources(found), _rules(found)
+def _delete(options: argparse.Namespace) -> None:
+    resources, rules = _resources(options), _rules(options)
     exact = bool(rules)
-    wanted = _wanted(found) if exact or found.producer or found.consumer else []
-    if not exact and (wanted or found.operation):
+    wanted = _wanted(options) if exact or options.producer or options.consumer else []
+    if not exact and (wanted or options.operation):
         raise Usage("whose? Give --allow-principal or --deny-principal")
     if not exact and not resources:
         raise Usage("name a resource: --topic, --group, --cluster, --transactional-id, ...")
-    if not found.force and not sys.stdin.isatty():
+    if not options.force and not sys.stdin.isatty():
         raise Usage("add --force to delete without being asked")
-    with connected(found) as cluster:
+    with connected(options) as cluster:
         from kbroker.client.admin import acls as admin
 
-        filters = _filters(found, resources)
+        filters = _filters(options, resources)
         if exact:
             filters = [
-                admin.Acl(kind, name, _pattern(found, kind), principal, host, operation, permission)
+                admin.Acl(
+                    kind, name, _pattern(options, kind), principal, host, operation, permission
+                )
                 for kind, name, operation in wanted
                 for principal, host, permission in rules
             ]
-        if not found.force:
+        if not options.force:
             _ask({acl for each in filters for acl in admin.list_acls(cluster, each)})
         deleted = admin.delete_acls(cluster, filters)
     if not deleted:
         raise CommandFailed("no ACL matches; nothing was deleted")
-    _print_acls(found, deleted)
+    _print_acls(options, deleted)
 
 
 def _ask(meant: set[Acl]) -> None:
@@ -344,9 +348,9 @@ def _ask(meant: set[Acl]) -> None:
         raise CommandFailed("nothing was deleted")
 
 
-def _print_acls(found: argparse.Namespace, acls: Sequence[Acl]) -> None:
+def _print_acls(options: argparse.Namespace, acls: Sequence[Acl]) -> None:
     rows: list[dict[str, Any]] = [acl._asdict() for acl in acls]
-    printed(found.output, _COLUMNS, rows, "no ACLs")
+    printed(options.output, _COLUMNS, rows, "no ACLs")
 
 
 ACTIONS = {

@@ -99,36 +99,36 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _bench(found: argparse.Namespace) -> None:
-    if found.topic and (found.partitions or found.replication_factor):
+def _bench(options: argparse.Namespace) -> None:
+    if options.topic and (options.partitions or options.replication_factor):
         raise Usage("--partitions and --replication-factor are for a topic that is created")
-    writes, reads = _settings(found)
+    writes, reads = _settings(options)
     from kbroker.client import KafkaConsumer, KafkaProducer
 
-    with connected(found) as cluster, _topic(cluster, found) as topic:
+    with connected(options) as cluster, _topic(cluster, options) as topic:
         with KafkaConsumer(reads) as consumer:
             partitions = [(topic, number) for number in consumer.partitions_for(topic)]
             consumer.assign(partitions)
             consumer.seek_to_end(*partitions)
             first = {key: consumer.position(key) for key in partitions}
             with KafkaProducer(writes) as producer:
-                rows = [_write(producer, topic, found)]
-            rows.append(_read(consumer, first, found))
-            if found.round_trips:
+                rows = [_write(producer, topic, options)]
+            rows.append(_read(consumer, first, options))
+            if options.round_trips:
                 quick = {**writes, "linger.ms": "0"}
                 with KafkaProducer(quick) as producer:
-                    rows.append(_round_trips(producer, consumer, topic, found))
-    printed(found.output, _COLUMNS, rows)
+                    rows.append(_round_trips(producer, consumer, topic, options))
+    printed(options.output, _COLUMNS, rows)
 
 
-def _settings(found: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+def _settings(options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
     """Of the producer and of the consumer. Raises Usage."""
     from kbroker.client.connections.security import SETTINGS as OF_SECURITY
     from kbroker.client.consumer.consumer_settings import SETTINGS as OF_CONSUMERS
     from kbroker.client.producer.producer_settings import SETTINGS as OF_PRODUCERS
 
-    given: dict[str, Any] = dict(client_settings(found))
-    for text in found.property:
+    given: dict[str, Any] = dict(client_settings(options))
+    for text in options.property:
         name, equals, value = text.partition("=")
         if not equals:
             raise Usage(f"--property {text!r}: write NAME=VALUE")
@@ -137,27 +137,27 @@ def _settings(found: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]
         given[name] = value
     writes = {key: value for key, value in given.items() if key in {*OF_PRODUCERS, *OF_SECURITY}}
     reads = {key: value for key, value in given.items() if key in {*OF_CONSUMERS, *OF_SECURITY}}
-    writes |= {"acks": found.acks, "max.block.ms": int(found.timeout * 1000)}
-    if found.acks != "all":
+    writes |= {"acks": options.acks, "max.block.ms": int(options.timeout * 1000)}
+    if options.acks != "all":
         writes.setdefault("enable.idempotence", "false")
-    if found.compression:
-        writes["compression.type"] = found.compression
+    if options.compression:
+        writes["compression.type"] = options.compression
     reads |= {"enable.auto.commit": "false", "auto.offset.reset": "latest", "group.id": None}
     return writes, reads
 
 
 @contextmanager
-def _topic(cluster: Cluster, found: argparse.Namespace) -> Iterator[str]:
+def _topic(cluster: Cluster, options: argparse.Namespace) -> Iterator[str]:
     """The topic to write to; one that is created is deleted."""
-    if found.topic:
-        cluster.topic_to_write(found.topic)
-        yield found.topic
+    if options.topic:
+        cluster.topic_to_write(options.topic)
+        yield options.topic
         return
     from kbroker.client.admin.topics import BROKER_DEFAULT, NewTopic, create_topics, delete_topics
 
     name = f"kbroker-bench-{time.time_ns() // 1_000_000}"
-    factor = found.replication_factor or BROKER_DEFAULT
-    topic = NewTopic(name, found.partitions or _PARTITIONS, factor)
+    factor = options.replication_factor or BROKER_DEFAULT
+    topic = NewTopic(name, options.partitions or _PARTITIONS, factor)
     made = create_topics(cluster, [topic])[name]
     if isinstance(made, Exception):
         raise made
@@ -172,12 +172,12 @@ def _topic(cluster: Cluster, found: argparse.Namespace) -> Iterator[str]:
 # -- steps
 
 
-def _write(producer: KafkaProducer, topic: str, found: argparse.Namespace) -> dict[str, Any]:
-    pool = _pool(found.size)
-    last = len(pool) - found.size
+def _write(producer: KafkaProducer, topic: str, options: argparse.Namespace) -> dict[str, Any]:
+    pool = _pool(options.size)
+    last = len(pool) - options.size
     chosen = random.Random(0)
     at = [chosen.randrange(last + 1) for _ in range(1024)]
-    every = -(-found.records // _SAMPLES_MAX)
+    every = -(-options.records // _SAMPLES_MAX)
     times: list[float] = []
     errors: list[Exception] = []
 
@@ -188,10 +188,10 @@ def _write(producer: KafkaProducer, topic: str, found: argparse.Namespace) -> di
         times.append(time.perf_counter() - sent_at)
 
     began = time.perf_counter()
-    for number in range(found.records):
+    for number in range(options.records):
         start = at[number & 1023]
-        future = producer.send(topic, pool[start : start + found.size])
-        if number % every == 0 or number == found.records - 1:
+        future = producer.send(topic, pool[start : start + options.size])
+        if number % every == 0 or number == options.records - 1:
             future.add_done_callback(partial(done, time.perf_counter()))
             if errors:
                 break
@@ -201,16 +201,16 @@ def _write(producer: KafkaProducer, topic: str, found: argparse.Namespace) -> di
         raise CommandFailed(
             f"records were not written: {errors[0] if errors else producer.trouble()}"
         )
-    return _row("write", found.records, took, found.size, times)
+    return _row("write", options.records, took, options.size, times)
 
 
 def _read(
-    consumer: KafkaConsumer, first: dict[TopicPartition, int], found: argparse.Namespace
+    consumer: KafkaConsumer, first: dict[TopicPartition, int], options: argparse.Namespace
 ) -> dict[str, Any]:
     """All that was written; records of others in between, too."""
     for key, offset in first.items():
         consumer.seek(key, offset)
-    left = found.records
+    left = options.records
     heard = began = time.perf_counter()
     while left > 0:
         count = sum(len(part.values) for part in consumer.poll_columns(1.0, _READ_AT_ONCE))
@@ -218,34 +218,34 @@ def _read(
         if count:
             left -= count
             heard = now
-        elif now - heard > found.timeout:
-            raise CommandFailed(f"{left} of {found.records} records were not read")
+        elif now - heard > options.timeout:
+            raise CommandFailed(f"{left} of {options.records} records were not read")
     took = time.perf_counter() - began
-    return _row("read", found.records - left, took, found.size, [])
+    return _row("read", options.records - left, took, options.size, [])
 
 
 def _round_trips(
-    producer: KafkaProducer, consumer: KafkaConsumer, topic: str, found: argparse.Namespace
+    producer: KafkaProducer, consumer: KafkaConsumer, topic: str, options: argparse.Namespace
 ) -> dict[str, Any]:
     """One record after the other, each of which is read before the next is sent."""
     consumer.seek_to_end(*consumer.assignment())
     for key in consumer.assignment():
         consumer.position(key)
-    pool = _pool(found.size)
+    pool = _pool(options.size)
     times: list[float] = []
     began = time.perf_counter()
-    for number in range(found.round_trips):
-        value = b"%016x" % number + pool[16 : found.size]
+    for number in range(options.round_trips):
+        value = b"%016x" % number + pool[16 : options.size]
         sent_at = time.perf_counter()
         future = producer.send(topic, value)
         while not any(value in part.values for part in consumer.poll_columns(0.1, 1000)):
             if (error := future.exception(0) if future.done() else None) is not None:
                 raise CommandFailed(f"a record was not written: {error}")
-            if time.perf_counter() - sent_at > found.timeout:
-                raise CommandFailed(f"record {number} was not read within {found.timeout:g} s")
+            if time.perf_counter() - sent_at > options.timeout:
+                raise CommandFailed(f"record {number} was not read within {options.timeout:g} s")
         times.append(time.perf_counter() - sent_at)
     took = time.perf_counter() - began
-    return _row("round trip", found.round_trips, took, max(found.size, 16), times)
+    return _row("round trip", options.round_trips, took, max(options.size, 16), times)
 
 
 def _pool(size: int) -> bytes:

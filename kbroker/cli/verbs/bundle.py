@@ -44,18 +44,18 @@ def _describe(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _bundle(found: argparse.Namespace) -> None:
+def _bundle(options: argparse.Namespace) -> None:
     from kbroker.cli.local.choice import chosen_broker
 
-    broker = chosen_broker(found)
+    broker = chosen_broker(options)
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     name = f"kbroker-bundle-{broker.status['broker_id']}-{stamp}"
-    path = found.file or f"{name}.tar.gz"
+    path = options.file or f"{name}.tar.gz"
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise CommandFailed(f"cannot write {path}: {error.strerror}") from error
-    missing = write_bundle(fd, name, broker, found.log)
+    missing = write_bundle(fd, name, broker, options.log)
     print(path)
     for line in missing:
         print(f"not in it: {line}", file=sys.stderr)

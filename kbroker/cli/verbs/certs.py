@@ -84,29 +84,29 @@ def _positive(text: str) -> int:
     return number
 
 
-def _create(found: argparse.Namespace) -> None:
-    place = Path(found.dir)
-    for name in found.client:
+def _create(options: argparse.Namespace) -> None:
+    place = Path(options.dir)
+    for name in options.client:
         if not _CLIENT_NAME.fullmatch(name):
             raise Usage(
                 f"--client {name!r}: letters, digits and . _ @ -, at most 63, first a letter or "
                 "digit"
             )
     with _failures(place):
-        wanted = _wanted(found, place)
+        wanted = _wanted(options, place)
         existing = [file.name for file in wanted if file.exists()]
-        if existing and not found.renew:
+        if existing and not options.renew:
             raise CommandFailed(
                 f"{place} already has {', '.join(existing)}; add --renew to replace "
                 f"{'it' if len(existing) == 1 else 'them'}, or choose another --dir"
             )
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        authority = _authority(found, place)
+        authority = _authority(options, place)
         for file, make in wanted.items():
             make(authority)
             _tell(f"{'renewed' if file.name in existing else 'created'} {file}", file)
-    if not found.renew:
-        print(_properties(place, found))
+    if not options.renew:
+        print(_properties(place, options))
 
 
 @contextmanager
@@ -121,26 +121,26 @@ def _failures(place: Path) -> Iterator[None]:
         raise CommandFailed(f"{error.filename or place}: {error.strerror or error}") from error
 
 
-def _wanted(found: argparse.Namespace, place: Path) -> dict[Path, Callable[[Authority], None]]:
+def _wanted(options: argparse.Namespace, place: Path) -> dict[Path, Callable[[Authority], None]]:
     """The files to write, and what writes each of them."""
-    clients = [place / CLIENT_FILE.format(name) for name in dict.fromkeys(found.client)]
+    clients = [place / CLIENT_FILE.format(name) for name in dict.fromkeys(options.client)]
     broker = place / BROKER_FILE
-    names_all = found.renew and not found.host and not clients
+    names_all = options.renew and not options.host and not clients
     if names_all:
         clients = sorted(place.glob(CLIENT_FILE.format("*")))
         if not clients and not broker.exists():
             raise CommandFailed(f"{place} has no certificates to renew")
     wanted: dict[Path, Callable[[Authority], None]] = {}
-    if found.host or (broker.exists() if names_all else not clients or not broker.exists()):
-        wanted[broker] = lambda authority: _issue(authority, broker, found, BROKER)
+    if options.host or (broker.exists() if names_all else not clients or not broker.exists()):
+        wanted[broker] = lambda authority: _issue(authority, broker, options, BROKER)
     for file in clients:
         wanted[file] = lambda authority, file=file: _issue(  # type: ignore[misc]
-            authority, file, found, file.name.removeprefix("client-").removesuffix(".pem")
+            authority, file, options, file.name.removeprefix("client-").removesuffix(".pem")
         )
     return wanted
 
 
-def _authority(found: argparse.Namespace, place: Path) -> Authority:
+def _authority(options: argparse.Namespace, place: Path) -> Authority:
     """That of the directory, or a new one."""
     from kbroker.security import certificates
 
@@ -150,14 +150,14 @@ def _authority(found: argparse.Namespace, place: Path) -> Authority:
         raise CommandFailed(f"{missing} is missing; put it back, or choose another --dir")
     if certificate.exists():
         return certificates.load_authority(certificate.read_bytes(), key.read_bytes())
-    if found.renew:
+    if options.renew:
         raise CommandFailed(
             f"{place} has no authority ({AUTHORITY_FILE}); leave out --renew to create it"
         )
     authority = certificates.create_authority(
         f"kbroker authority {os.urandom(4).hex()}",
-        key_type=found.key_type or certificates.EC,
-        days=found.ca_days,
+        key_type=options.key_type or certificates.EC,
+        days=options.ca_days,
     )
     certificates.write_private(key, authority.key)
     certificates.write_private(certificate, authority.certificate, 0o644)
@@ -165,11 +165,11 @@ def _authority(found: argparse.Namespace, place: Path) -> Authority:
     return authority
 
 
-def _issue(authority: Authority, file: Path, found: argparse.Namespace, name: str) -> None:
+def _issue(authority: Authority, file: Path, options: argparse.Namespace, name: str) -> None:
     """Issue one; what is not given is as in the certificate that it replaces."""
     from kbroker.security import certificates
 
-    hosts, key_type = found.host, found.key_type
+    hosts, key_type = options.host, options.key_type
     if file.exists():
         before = certificates.names_in(file.read_bytes())
         name, key_type = before.name, key_type or before.key_type
@@ -182,7 +182,7 @@ def _issue(authority: Authority, file: Path, found: argparse.Namespace, name: st
         hosts=hosts if is_broker else (),
         server=is_broker,
         key_type=key_type or certificates.EC,
-        days=found.days,
+        days=options.days,
     )
     certificates.write_private(file, issued.pem)
 
@@ -196,7 +196,7 @@ def _tell(what: str, file: Path) -> None:
     print(f"{what}{names}, valid until {ends_at(pem):%Y-%m-%d}")
 
 
-def _properties(place: Path, found: argparse.Namespace) -> str:
+def _properties(place: Path, options: argparse.Namespace) -> str:
     at = place.resolve()
     lines = [
         "",
@@ -208,7 +208,7 @@ def _properties(place: Path, found: argparse.Namespace) -> str:
         f"ssl.truststore.location={at / AUTHORITY_FILE}",
         "# ssl.client.auth=required    if only clients with a certificate may connect",
     ]
-    for name in found.client[:1] or [""]:
+    for name in options.client[:1] or [""]:
         lines += [
             "",
             f"# For clients{f', here {name}' if name else ''} (Java, kbroker):",

@@ -78,8 +78,8 @@ def _describe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shell", choices=tuple(SCRIPTS), metavar="SHELL", help=", ".join(SCRIPTS))
 
 
-def _completion(found: argparse.Namespace) -> None:
-    print(SCRIPTS[found.shell], end="")
+def _completion(options: argparse.Namespace) -> None:
+    print(SCRIPTS[options.shell], end="")
 
 
 def candidates(verbs: Mapping[str, str], words: Sequence[str]) -> list[str]:

@@ -31,18 +31,18 @@ def _describe_resource(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="of the topic, the broker, ...")
 
 
-def _resource(found: argparse.Namespace) -> tuple[int, str]:
+def _resource(options: argparse.Namespace) -> tuple[int, str]:
     """The type and the name on the wire. Raises Usage."""
     from kbroker.client.admin.configs import KINDS as NUMBERS
 
-    name: str = found.name
+    name: str = options.name
     if not name:
         raise Usage("the name is empty")
-    if found.kind == "broker":
+    if options.kind == "broker":
         name = "" if name == ALL_BROKERS else name
         if name and not (name.isascii() and name.isdigit() and len(name) < 10):
             raise Usage(f"broker {name!r}: write its id, or {ALL_BROKERS!r} for all brokers")
-    return NUMBERS[found.kind], name
+    return NUMBERS[options.kind], name
 
 
 # -- get
@@ -58,19 +58,19 @@ def _describe_get(parser: argparse.ArgumentParser) -> None:
     add_connection(parser)
 
 
-def _get(found: argparse.Namespace) -> None:
-    kind, name = _resource(found)
-    for setting in found.setting:
-        check_name(found.kind, setting)
-    with connected(found) as cluster:
+def _get(options: argparse.Namespace) -> None:
+    kind, name = _resource(options)
+    for setting in options.setting:
+        check_name(options.kind, setting)
+    with connected(options) as cluster:
         from kbroker.client.admin.configs import describe_configs
 
-        _check_broker(cluster, found.kind, name)
-        described = describe_configs(cluster, kind, [name], found.setting or None)
+        _check_broker(cluster, options.kind, name)
+        described = describe_configs(cluster, kind, [name], options.setting or None)
     settings = described.get(name)
     if not isinstance(settings, list):
         raise CommandFailed(
-            str(settings or f"the brokers know nothing of {found.kind} {found.name}")
+            str(settings or f"the brokers know nothing of {options.kind} {options.name}")
         )
     rows: list[dict[str, Any]] = [
         {
@@ -80,10 +80,10 @@ def _get(found: argparse.Namespace) -> None:
             "read_only": row.read_only,
         }
         for row in settings
-        if row.own or found.all or found.setting
+        if row.own or options.all or options.setting
     ]
-    what = f"no settings of {found.kind} {found.name} were set; --all shows all"
-    printed(found.output, _COLUMNS, rows, what)
+    what = f"no settings of {options.kind} {options.name} were set; --all shows all"
+    printed(options.output, _COLUMNS, rows, what)
 
 
 def _check_broker(cluster: Cluster, kind: str, name: str) -> None:
@@ -105,8 +105,8 @@ def _describe_set(parser: argparse.ArgumentParser) -> None:
     add_connection(parser)
 
 
-def _set(found: argparse.Namespace) -> None:
-    _change(found, {**pairs(found.kind, found.setting)})
+def _set(options: argparse.Namespace) -> None:
+    _change(options, {**pairs(options.kind, options.setting)})
 
 
 def _describe_unset(parser: argparse.ArgumentParser) -> None:
@@ -116,21 +116,21 @@ def _describe_unset(parser: argparse.ArgumentParser) -> None:
     add_connection(parser)
 
 
-def _unset(found: argparse.Namespace) -> None:
-    for name in found.setting:
-        check_name(found.kind, name)
-    _change(found, dict.fromkeys(found.setting))
+def _unset(options: argparse.Namespace) -> None:
+    for name in options.setting:
+        check_name(options.kind, name)
+    _change(options, dict.fromkeys(options.setting))
 
 
-def _change(found: argparse.Namespace, changes: dict[str, str | None]) -> None:
-    kind, name = _resource(found)
-    with connected(found) as cluster:
+def _change(options: argparse.Namespace, changes: dict[str, str | None]) -> None:
+    kind, name = _resource(options)
+    with connected(options) as cluster:
         from kbroker.client.admin.configs import alter_configs
 
-        _check_broker(cluster, found.kind, name)
-        alter_configs(cluster, kind, name, changes, validate_only=found.dry_run)
-    what = "all brokers" if found.kind == "broker" and not name else f"{found.kind} {name}"
-    word = "could change" if found.dry_run else "changed"
+        _check_broker(cluster, options.kind, name)
+        alter_configs(cluster, kind, name, changes, validate_only=options.dry_run)
+    what = "all brokers" if options.kind == "broker" and not name else f"{options.kind} {name}"
+    word = "could change" if options.dry_run else "changed"
     print(f"{word} {what}: {', '.join(sorted(changes))}")
 
 

@@ -173,38 +173,40 @@ def _until(text: str) -> str | int:
         raise argparse.ArgumentTypeError(f"{text!r} is neither {END} nor an offset") from None
 
 
-def _consume(found: argparse.Namespace) -> None:
-    write = _writer(found)
+def _consume(options: argparse.Namespace) -> None:
+    write = _writer(options)
     rest = write.rest if isinstance(write, RecordTable) else bytes
-    if found.group is not None:
-        check_group(found)
-    with connected(found) as cluster:
-        turns = _as_group(cluster, found) if found.group is not None else _alone(cluster, found)
+    if options.group is not None:
+        check_group(options)
+    with connected(options) as cluster:
+        turns = (
+            _as_group(cluster, options) if options.group is not None else _alone(cluster, options)
+        )
         count = _print(turns, write, rest)
-        if found.output == "yaml" and not count:
+        if options.output == "yaml" and not count:
             print(yaml_text([]))
 
 
-def _writer(found: argparse.Namespace) -> Callable[[ReadRecord], bytes]:
+def _writer(options: argparse.Namespace) -> Callable[[ReadRecord], bytes]:
     """Raises Usage for ways to print that exclude each other."""
-    parts = [found.key_separator is not None, found.delimiter is not None]
-    if found.format is not None and any(parts):
+    parts = [options.key_separator is not None, options.delimiter is not None]
+    if options.format is not None and any(parts):
         raise Usage("--format says all: leave out --key-separator and --delimiter")
-    if found.output != "value":
+    if options.output != "value":
         for option, is_given in zip(
             ("--format", "--key-separator", "--delimiter"),
-            (found.format is not None, *parts),
+            (options.format is not None, *parts),
             strict=True,
         ):
             if is_given:
-                raise Usage(f"{option} does not go with -o {found.output}")
-        if found.output == "table":
-            return RecordTable(with_topic=len(found.topic) > 1 or is_pattern(found.topic[0]))
-        return json_line if found.output == "json" else yaml_item
-    if found.format is not None:
-        return compiled(found.format)
-    separator = None if found.key_separator is None else unescaped(found.key_separator)
-    delimiter = b"\n" if found.delimiter is None else unescaped(found.delimiter)
+                raise Usage(f"{option} does not go with -o {options.output}")
+        if options.output == "table":
+            return RecordTable(with_topic=len(options.topic) > 1 or is_pattern(options.topic[0]))
+        return json_line if options.output == "json" else yaml_item
+    if options.format is not None:
+        return compiled(options.format)
+    separator = None if options.key_separator is None else unescaped(options.key_separator)
+    delimiter = b"\n" if options.delimiter is None else unescaped(options.delimiter)
 
     def write(record: ReadRecord) -> bytes:
         key = b"" if separator is None else (record.key or b"") + separator
@@ -213,29 +215,29 @@ def _writer(found: argparse.Namespace) -> Callable[[ReadRecord], bytes]:
     return write
 
 
-def _alone(cluster: Cluster, found: argparse.Namespace) -> Iterator[Iterable[ReadRecord]]:
+def _alone(cluster: Cluster, options: argparse.Namespace) -> Iterator[Iterable[ReadRecord]]:
     from kbroker.cli.consuming import Reading
     from kbroker.client.batches.topic_reader import TopicReader
 
-    positions = _positions(cluster, found)
-    reader = TopicReader(cluster, positions, read_committed=found.read_committed)
-    limits = Limits(found.max_messages, found.per_partition, found.until, found.until_time)
+    positions = _positions(cluster, options)
+    reader = TopicReader(cluster, positions, read_committed=options.read_committed)
+    limits = Limits(options.max_messages, options.per_partition, options.until, options.until_time)
     return Reading(reader, limits).turns()
 
 
-def _as_group(cluster: Cluster, found: argparse.Namespace) -> Iterator[Iterable[ReadRecord]]:
+def _as_group(cluster: Cluster, options: argparse.Namespace) -> Iterator[Iterable[ReadRecord]]:
     """Says at once that a topic does not exist: a member would wait for it."""
     from kbroker.cli.consuming import GroupReading
     from kbroker.client.connections.security import SETTINGS as OF_SECURITY
     from kbroker.client.consumer.consumer_settings import SETTINGS
 
-    partitions(cluster, [name for name in found.topic if not is_pattern(name)], ())
+    partitions(cluster, [name for name in options.topic if not is_pattern(name)], ())
     settings = {
         name: value
-        for name, value in client_settings(found).items()
+        for name, value in client_settings(options).items()
         if name in SETTINGS or name in OF_SECURITY
     }
-    return GroupReading(found, settings).turns()
+    return GroupReading(options, settings).turns()
 
 
 def _print(
@@ -257,27 +259,27 @@ def _print(
     return count
 
 
-def _positions(cluster: Cluster, found: argparse.Namespace) -> dict[TopicPartition, int]:
+def _positions(cluster: Cluster, options: argparse.Namespace) -> dict[TopicPartition, int]:
     """Where to begin in each partition. Raises CommandFailed for a topic or partition that is not
     there, and for an offset that no partition has.
     """
     from kbroker.client.admin.groups import offsets_at
     from kbroker.client.batches.offsets import EARLIEST, LATEST
 
-    keys = partitions(cluster, found.topic, found.partition)
-    if found.from_time is not None:
-        return offsets_at(cluster, keys, found.from_time)
-    if found.since is not None:
-        return offsets_at(cluster, keys, max(int(time.time() * 1000) - found.since, 0))
-    if found.tail is None and found.offset == END:
+    keys = partitions(cluster, options.topic, options.partition)
+    if options.from_time is not None:
+        return offsets_at(cluster, keys, options.from_time)
+    if options.since is not None:
+        return offsets_at(cluster, keys, max(int(time.time() * 1000) - options.since, 0))
+    if options.tail is None and options.offset == END:
         return offsets_at(cluster, keys, LATEST)
     starts = offsets_at(cluster, keys, EARLIEST)
-    if found.tail is None and found.offset == BEGINNING:
+    if options.tail is None and options.offset == BEGINNING:
         return starts
     ends = offsets_at(cluster, keys, LATEST)
-    if found.tail is not None:
-        return {key: max(ends[key] - found.tail, starts[key]) for key in keys}
-    return _at_offset(found.offset, starts, ends)
+    if options.tail is not None:
+        return {key: max(ends[key] - options.tail, starts[key]) for key in keys}
+    return _at_offset(options.offset, starts, ends)
 
 
 def _at_offset(

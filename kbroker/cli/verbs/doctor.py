@@ -59,14 +59,14 @@ def _seconds(text: str) -> float:
     return number
 
 
-def _doctor(found: argparse.Namespace) -> None:
-    with connected(found) as cluster:
-        findings, unknown = _examine(cluster, found.watch)
-    if found.output == "table":
+def _doctor(options: argparse.Namespace) -> None:
+    with connected(options) as cluster:
+        findings, unknown = _examine(cluster, options.watch)
+    if options.output == "table":
         print(_text(findings, unknown))
     else:
         rows = [each.document for each in findings]
-        printed_document(found.output, {"findings": rows, "unknown": unknown})
+        printed_document(options.output, {"findings": rows, "unknown": unknown})
     if findings:
         raise CommandFailed(f"{counted(len(findings), 'finding')}")
 

@@ -23,8 +23,8 @@ def _describe_config(parser: argparse.ArgumentParser) -> None:
     _add_job(parser, "the name of the job; kafka", JOB)
 
 
-def _config(found: argparse.Namespace) -> None:
-    print(prometheus_config(found.targets, found.job), end="")
+def _config(options: argparse.Namespace) -> None:
+    print(prometheus_config(options.targets, options.job), end="")
 
 
 def _add_job(parser: argparse.ArgumentParser, text: str, default: str | None) -> None:
@@ -39,12 +39,12 @@ def _describe_dashboard(parser: argparse.ArgumentParser) -> None:
     _add_job(parser, "show only what Prometheus' job of this name has scraped", None)
 
 
-def _dashboard(found: argparse.Namespace) -> None:
-    print(json.dumps(dashboard(found.dashboard, found.job), indent=1))
+def _dashboard(options: argparse.Namespace) -> None:
+    print(json.dumps(dashboard(options.dashboard, options.job), indent=1))
 
 
-def _rules(found: argparse.Namespace) -> None:
-    print(alert_rules(found.job), end="")
+def _rules(options: argparse.Namespace) -> None:
+    print(alert_rules(options.job), end="")
 
 
 def _describe_rules(parser: argparse.ArgumentParser) -> None:
@@ -58,12 +58,12 @@ def _describe_protocol(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _protocol(found: argparse.Namespace) -> None:
+def _protocol(options: argparse.Namespace) -> None:
     from kbroker.cli.protocol_page import protocol_data, protocol_page
     from kbroker.handlers import dispatch  # noqa: F401  all handlers, for what is announced
     from kbroker.handlers.registry import announced
 
-    if found.output == "json":
+    if options.output == "json":
         print(json.dumps(protocol_data(announced()), indent=1))
     else:
         print(protocol_page(announced()), end="")

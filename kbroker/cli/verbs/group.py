@@ -78,12 +78,12 @@ def _describe_list(parser: argparse.ArgumentParser) -> None:
     _connection_and_format(parser)
 
 
-def _list(found: argparse.Namespace) -> None:
-    with connected(found) as cluster:
+def _list(options: argparse.Namespace) -> None:
+    with connected(options) as cluster:
         from kbroker.client.admin.groups import list_groups
 
         groups = list_groups(cluster)
-    states = {state.lower() for state in found.state}
+    states = {state.lower() for state in options.state}
     rows = [
         {
             "group": row.group,
@@ -93,9 +93,9 @@ def _list(found: argparse.Namespace) -> None:
         }
         for row in groups
         if (not states or row.state.lower() in states)
-        and (not found.pattern or any(fnmatchcase(row.group, each) for each in found.pattern))
+        and (not options.pattern or any(fnmatchcase(row.group, each) for each in options.pattern))
     ]
-    printed(found.output, _LIST_COLUMNS, rows, "no groups")
+    printed(options.output, _LIST_COLUMNS, rows, "no groups")
 
 
 # -- describe
@@ -109,19 +109,19 @@ def _describe_describe(parser: argparse.ArgumentParser) -> None:
     _connection_and_format(parser)
 
 
-def _describe(found: argparse.Namespace) -> None:
+def _describe(options: argparse.Namespace) -> None:
     documents = []
-    with connected(found) as cluster:
+    with connected(options) as cluster:
         from kbroker.client.admin.groups import by_member, progress
 
-        for name in dict.fromkeys(found.group):
+        for name in dict.fromkeys(options.group):
             state = _existing(cluster, name)
             rows = progress(cluster, name, by_member(state))
             documents.append(_document(state, rows))
-    if found.output != "table":
-        printed_document(found.output, documents)
+    if options.output != "table":
+        printed_document(options.output, documents)
     else:
-        print("\n\n".join(_group_text(document, found.members) for document in documents))
+        print("\n\n".join(_group_text(document, options.members) for document in documents))
 
 
 def _existing(cluster: Cluster, name: str) -> GroupState:
@@ -206,16 +206,16 @@ def _describe_delete(parser: argparse.ArgumentParser) -> None:
     add_connection(parser)
 
 
-def _delete(found: argparse.Namespace) -> None:
-    if not found.force and not sys.stdin.isatty():
+def _delete(options: argparse.Namespace) -> None:
+    if not options.force and not sys.stdin.isatty():
         raise Usage("add --force to delete without being asked")
-    names = list(dict.fromkeys(found.group))
-    with connected(found) as cluster:
+    names = list(dict.fromkeys(options.group))
+    with connected(options) as cluster:
         from kbroker.client.admin.groups import delete_groups
 
         for name in names:
             _existing(cluster, name)
-        if not found.force and not agreed(
+        if not options.force and not agreed(
             [f"group {name} with its offsets" for name in names], "Delete?"
         ):
             raise CommandFailed("nothing was deleted")
@@ -298,28 +298,28 @@ def _offset(text: str) -> int:
     return number
 
 
-def _reset(found: argparse.Namespace) -> None:
-    if bool(found.topic) == found.all_topics:
+def _reset(options: argparse.Namespace) -> None:
+    if bool(options.topic) == options.all_topics:
         raise Usage("which partitions? Give --topic or --all-topics")
-    with connected(found) as cluster:
+    with connected(options) as cluster:
         from kbroker.client.admin.groups import progress
         from kbroker.client.admin.offset_resets import new_offsets
         from kbroker.client.batches.offsets import commit
 
-        partitions = _chosen(cluster, found.topic)
+        partitions = _chosen(cluster, options.topic)
         rows = [
             row
-            for row in progress(cluster, found.group, partitions)
-            if found.all_topics or (row.topic, row.partition) in partitions
+            for row in progress(cluster, options.group, partitions)
+            if options.all_topics or (row.topic, row.partition) in partitions
         ]
         if not rows:
-            raise CommandFailed(f"group {found.group} has no offsets")
-        wanted = new_offsets(cluster, rows, *_target(found))
-        if found.execute:
-            _refuse_members(cluster, found.group)
-            commit(cluster, found.group, {key: (at, "") for key, at in wanted.items()})
+            raise CommandFailed(f"group {options.group} has no offsets")
+        wanted = new_offsets(cluster, rows, *_target(options))
+        if options.execute:
+            _refuse_members(cluster, options.group)
+            commit(cluster, options.group, {key: (at, "") for key, at in wanted.items()})
     printed(
-        found.output,
+        options.output,
         _RESET_COLUMNS,
         [
             {
@@ -332,7 +332,7 @@ def _reset(found: argparse.Namespace) -> None:
             if (row.topic, row.partition) in wanted
         ],
     )
-    if not found.execute:
+    if not options.execute:
         print("nothing was changed; add --execute to do it", file=sys.stderr)
 
 
@@ -353,19 +353,19 @@ def _chosen(
     return keys
 
 
-def _target(found: argparse.Namespace) -> tuple[str, int]:
+def _target(options: argparse.Namespace) -> tuple[str, int]:
     """Where to, and the value for it."""
     from kbroker.client.admin import offset_resets
 
-    if found.to_datetime is not None:
-        return offset_resets.TIME, found.to_datetime
-    if found.by_duration is not None:
-        return offset_resets.TIME, int(time.time() * 1000) - found.by_duration
-    if found.to_offset is not None:
-        return offset_resets.OFFSET, found.to_offset
-    if found.to_current or found.shift_by is not None:
-        return offset_resets.SHIFT, found.shift_by or 0
-    return offset_resets.EARLIEST if found.to_earliest else offset_resets.LATEST, 0
+    if options.to_datetime is not None:
+        return offset_resets.TIME, options.to_datetime
+    if options.by_duration is not None:
+        return offset_resets.TIME, int(time.time() * 1000) - options.by_duration
+    if options.to_offset is not None:
+        return offset_resets.OFFSET, options.to_offset
+    if options.to_current or options.shift_by is not None:
+        return offset_resets.SHIFT, options.shift_by or 0
+    return offset_resets.EARLIEST if options.to_earliest else offset_resets.LATEST, 0
 
 
 def _refuse_members(cluster: Cluster, group: str) -> None:

@@ -66,25 +66,25 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _health(found: argparse.Namespace) -> None:
-    found.timeout = found.wait or found.timeout
-    deadline = time.monotonic() + found.timeout
-    is_of_cluster = found.cluster or found.brokers is not None
-    with connected(found) as cluster:
+def _health(options: argparse.Namespace) -> None:
+    options.timeout = options.wait or options.timeout
+    deadline = time.monotonic() + options.timeout
+    is_of_cluster = options.cluster or options.brokers is not None
+    with connected(options) as cluster:
         while True:
             if is_of_cluster:
-                rows = _cluster_checks(cluster, found.brokers or 1)
+                rows = _cluster_checks(cluster, options.brokers or 1)
             else:
                 rows = _broker_checks(cluster, deadline)
             healthy = all(row["healthy"] for row in rows)
-            if healthy or found.wait is None or time.monotonic() + _PAUSE_S > deadline:
+            if healthy or options.wait is None or time.monotonic() + _PAUSE_S > deadline:
                 break
             time.sleep(_PAUSE_S)
-    if found.output == "table":
+    if options.output == "table":
         shown = [{**row, "healthy": "yes" if row["healthy"] else "no"} for row in rows]
-        printed(found.output, _COLUMNS, shown)
+        printed(options.output, _COLUMNS, shown)
     else:
-        printed_document(found.output, rows)
+        printed_document(options.output, rows)
     if not healthy:
         failing = [str(row["check"]) for row in rows if not row["healthy"]]
         raise CommandFailed(f"not healthy: {', '.join(failing)}")

@@ -61,7 +61,7 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _mirror(found: argparse.Namespace) -> None:
+def _mirror(options: argparse.Namespace) -> None:
     from kbroker.cli.kafka.mirror_maker import counted, progress
     from kbroker.client.errors import ClientError, SettingRefused
     from kbroker.client.mirror.mirror_maker import MirrorMaker, topic_pattern
@@ -71,16 +71,16 @@ def _mirror(found: argparse.Namespace) -> None:
     logging.getLogger("kbroker.client.retry").setLevel(logging.ERROR)
     try:
         plan = MirrorPlan(
-            topics=topic_pattern(found.topics, found.exclude),
+            topics=topic_pattern(options.topics, options.exclude),
             commit_s=5.0,
-            keep_partitions=found.keep_partitions,
+            keep_partitions=options.keep_partitions,
         )
         mirror = MirrorMaker(
-            [_source(found)],
-            _target(found),
+            [_source(options)],
+            _target(options),
             plan,
-            streams=found.streams,
-            report_s=float(found.report),
+            streams=options.streams,
+            report_s=float(options.report),
             report=progress(),
         )
     except SettingRefused as error:
@@ -99,30 +99,30 @@ def _mirror(found: argparse.Namespace) -> None:
         raise Exit(1)
 
 
-def _source(found: argparse.Namespace) -> dict[str, Any]:
+def _source(options: argparse.Namespace) -> dict[str, Any]:
     from kbroker.cli.kafka.client_options import known_only
     from kbroker.client.consumer.consumer_settings import SETTINGS
 
     return {
-        "auto.offset.reset": "latest" if found.only_new else "earliest",
-        **known_only(client_settings(found), SETTINGS),
-        "group.id": found.group,
+        "auto.offset.reset": "latest" if options.only_new else "earliest",
+        **known_only(client_settings(options), SETTINGS),
+        "group.id": options.group,
     }
 
 
-def _target(found: argparse.Namespace) -> dict[str, Any]:
-    if found.to:
-        return {"bootstrap.servers": found.to}
+def _target(options: argparse.Namespace) -> dict[str, Any]:
+    if options.to:
+        return {"bootstrap.servers": options.to}
     from kbroker.cli.kafka.client_options import known_only
     from kbroker.client.producer.producer_settings import SETTINGS
     from kbroker.properties import PropertiesError, read_properties
 
     try:
-        return dict(known_only(dict(read_properties(found.to_config)), SETTINGS))
+        return dict(known_only(dict(read_properties(options.to_config)), SETTINGS))
     except OSError as error:
-        raise Usage(f"--to-config {found.to_config}: {error.strerror}") from error
+        raise Usage(f"--to-config {options.to_config}: {error.strerror}") from error
     except PropertiesError as error:
-        raise Usage(f"--to-config {found.to_config}: {error}") from error
+        raise Usage(f"--to-config {options.to_config}: {error}") from error
 
 
 ACTION = Action("copy topics to another cluster, until it is stopped", _describe, _mirror, _EPILOG)

@@ -95,40 +95,40 @@ def _describe(parser: argparse.ArgumentParser) -> None:
     add_connection(parser)
 
 
-def _produce(found: argparse.Namespace) -> None:
-    make = _maker(found)
-    settings = _settings(found)
-    with connected(found) as cluster:
+def _produce(options: argparse.Namespace) -> None:
+    make = _maker(options)
+    settings = _settings(options)
+    with connected(options) as cluster:
         # Before a line is read: that nobody can be reached, or may write, is said at once.
-        topic = cluster.topic_to_write(found.topic)
-        if found.partition is not None and found.partition not in topic.partitions:
-            raise CommandFailed(f"topic {found.topic} has no partition {found.partition}")
+        topic = cluster.topic_to_write(options.topic)
+        if options.partition is not None and options.partition not in topic.partitions:
+            raise CommandFailed(f"topic {options.topic} has no partition {options.partition}")
         from kbroker.client import KafkaProducer
 
         producer = KafkaProducer(settings)
         try:
-            count = _send_all(producer, found.topic, make, _pieces(found))
+            count = _send_all(producer, options.topic, make, _pieces(options))
         finally:
-            producer.close(found.timeout)
+            producer.close(options.timeout)
     noun = "record" if count == 1 else "records"
-    print(f"wrote {count} {noun} to {found.topic}", file=sys.stderr)
+    print(f"wrote {count} {noun} to {options.topic}", file=sys.stderr)
 
 
-def _settings(found: argparse.Namespace) -> dict[str, Any]:
+def _settings(options: argparse.Namespace) -> dict[str, Any]:
     """What the producer gets: of the client's settings those that it has. Raises Usage."""
     from kbroker.client.connections.security import SETTINGS as OF_SECURITY
     from kbroker.client.producer.producer_settings import SETTINGS
 
-    timeout_ms = int(found.timeout * 1000)
+    timeout_ms = int(options.timeout * 1000)
     settings: dict[str, Any] = {
         name: value
-        for name, value in client_settings(found).items()
+        for name, value in client_settings(options).items()
         if name in SETTINGS or name in OF_SECURITY
     }
     settings |= {"max.block.ms": timeout_ms}
-    if found.compression:
-        settings["compression.type"] = found.compression
-    for text in found.property:
+    if options.compression:
+        settings["compression.type"] = options.compression
+    for text in options.property:
         name, equals, value = text.partition("=")
         if not equals:
             raise Usage(f"--property {text!r}: write NAME=VALUE")
@@ -181,8 +181,8 @@ def _lines() -> Iterator[bytes]:
         yield line.removesuffix(b"\n").removesuffix(b"\r")
 
 
-def _pieces(found: argparse.Namespace) -> Iterator[bytes]:
-    return _lines() if found.delimiter is None else _divided(unescaped(found.delimiter))
+def _pieces(options: argparse.Namespace) -> Iterator[bytes]:
+    return _lines() if options.delimiter is None else _divided(unescaped(options.delimiter))
 
 
 def _divided(delimiter: bytes) -> Iterator[bytes]:
@@ -202,44 +202,44 @@ def _divided(delimiter: bytes) -> Iterator[bytes]:
         yield left
 
 
-def _maker(found: argparse.Namespace) -> Callable[[bytes], dict[str, Any]]:
+def _maker(options: argparse.Namespace) -> Callable[[bytes], dict[str, Any]]:
     """What makes the arguments of ``send`` from a line. Raises Usage."""
     headers = []
-    for text in found.header:
+    for text in options.header:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise Usage(f"--header {text!r}: write NAME=VALUE")
         headers.append((name, value.encode()))
-    if found.delimiter == "":
+    if options.delimiter == "":
         raise Usage("--delimiter is empty")
-    make = _text_maker(found)
-    if found.format != "text":
-        if found.key is not None or found.key_separator is not None or found.tombstone:
-            what = "the JSON objects" if found.format == "json" else "the format"
+    make = _text_maker(options)
+    if options.format != "text":
+        if options.key is not None or options.key_separator is not None or options.tombstone:
+            what = "the JSON objects" if options.format == "json" else "the format"
             raise Usage(f"keys are in {what}: leave out --key, --key-separator and --tombstone")
-        make = record_of_json if found.format == "json" else record_of_format(found.format)
+        make = record_of_json if options.format == "json" else record_of_format(options.format)
 
     def complete(line: bytes) -> dict[str, Any]:
         fields = make(line)
         fields["headers"] = [*fields.get("headers", ()), *headers]
-        if found.partition is not None:
-            fields["partition"] = found.partition
+        if options.partition is not None:
+            fields["partition"] = options.partition
         if fields.get("timestamp_ms") is None:
-            fields["timestamp_ms"] = found.timestamp
-        if found.null:
+            fields["timestamp_ms"] = options.timestamp
+        if options.null:
             fields |= {name: fields.get(name) or None for name in ("key", "value")}
         return fields
 
     return complete
 
 
-def _text_maker(found: argparse.Namespace) -> Callable[[bytes], dict[str, Any]]:
+def _text_maker(options: argparse.Namespace) -> Callable[[bytes], dict[str, Any]]:
     """Key and value of a line. Raises Usage."""
-    fixed = None if found.key is None else found.key.encode()
-    separator = None if found.key_separator is None else unescaped(found.key_separator)
+    fixed = None if options.key is None else options.key.encode()
+    separator = None if options.key_separator is None else unescaped(options.key_separator)
     if separator == b"":
         raise Usage("--key-separator is empty")
-    if found.tombstone:
+    if options.tombstone:
         if fixed is not None or separator is not None:
             raise Usage("with --tombstone, a line is a key: leave out --key and --key-separator")
         return lambda line: {"key": line, "value": None}
@@ -249,7 +249,7 @@ def _text_maker(found: argparse.Namespace) -> Callable[[bytes], dict[str, Any]]:
             return {"key": fixed, "value": line}
         key, sign, value = line.partition(separator)
         if not sign:
-            raise BadLine(f"no {found.key_separator!r} after a key")
+            raise BadLine(f"no {options.key_separator!r} after a key")
         return {"key": key, "value": value}
 
     return make

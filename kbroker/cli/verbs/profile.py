@@ -41,25 +41,27 @@ def _describe_create(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _create(found: argparse.Namespace) -> None:
-    path = profiles.path_of(found.profile)
-    if found.profile in profiles.names():
-        raise CommandFailed(f"profile {found.profile} exists: kbroker profile set changes it")
+def _create(options: argparse.Namespace) -> None:
+    path = profiles.path_of(options.profile)
+    if options.profile in profiles.names():
+        raise CommandFailed(f"profile {options.profile} exists: kbroker profile set changes it")
     settings = (
-        read_settings(found.from_file, f"--from-file {found.from_file}")
-        if (found.from_file)
+        read_settings(options.from_file, f"--from-file {options.from_file}")
+        if (options.from_file)
         else {}
     )
-    settings |= _pairs(found.setting)
-    if found.bootstrap_server:
-        settings[_BROKERS] = found.bootstrap_server
+    settings |= _pairs(options.setting)
+    if options.bootstrap_server:
+        settings[_BROKERS] = options.bootstrap_server
     if not settings.get(_BROKERS):
         raise Usage("which brokers? Give -b HOST:PORT")
-    profiles.write(found.profile, settings)
+    profiles.write(options.profile, settings)
     first = len(profiles.names()) == 1 and profiles.current() is None
     if first:
-        profiles.use(found.profile)
-    print(f"created profile {found.profile} in {path}" + (", which is in use now" if first else ""))
+        profiles.use(options.profile)
+    print(
+        f"created profile {options.profile} in {path}" + (", which is in use now" if first else "")
+    )
 
 
 def _pairs(given: list[str]) -> dict[str, str]:
@@ -83,17 +85,17 @@ def _describe_set(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _set(found: argparse.Namespace) -> None:
-    changes = _pairs(found.setting)
-    if not changes and not found.unset:
+def _set(options: argparse.Namespace) -> None:
+    changes = _pairs(options.setting)
+    if not changes and not options.unset:
         raise Usage("nothing to set: write SETTING=VALUE, or --unset SETTING")
-    settings = profiles.read(found.profile)
-    for name in found.unset:
+    settings = profiles.read(options.profile)
+    for name in options.unset:
         if name not in settings:
-            raise CommandFailed(f"profile {found.profile} has no {name}")
+            raise CommandFailed(f"profile {options.profile} has no {name}")
         del settings[name]
-    profiles.write(found.profile, settings | changes)
-    print(f"changed profile {found.profile}: {', '.join(sorted([*changes, *found.unset]))}")
+    profiles.write(options.profile, settings | changes)
+    print(f"changed profile {options.profile}: {', '.join(sorted([*changes, *options.unset]))}")
 
 
 def _describe_use(parser: argparse.ArgumentParser) -> None:
@@ -101,18 +103,18 @@ def _describe_use(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--none", action="store_true", help="use no profile any more")
 
 
-def _use(found: argparse.Namespace) -> None:
-    if found.none == (found.profile is not None):
+def _use(options: argparse.Namespace) -> None:
+    if options.none == (options.profile is not None):
         raise Usage("which profile? Name one, or give --none")
-    profiles.use(found.profile)
-    print(f"profile {found.profile} is in use" if found.profile else "no profile is in use")
+    profiles.use(options.profile)
+    print(f"profile {options.profile} is in use" if options.profile else "no profile is in use")
 
 
 def _describe_list(parser: argparse.ArgumentParser) -> None:
     add_format(parser)
 
 
-def _list(found: argparse.Namespace) -> None:
+def _list(options: argparse.Namespace) -> None:
     used = profiles.current()
     rows = []
     for name in profiles.names():
@@ -123,10 +125,10 @@ def _list(found: argparse.Namespace) -> None:
             problem = str(error)
         current = name == used
         row = {"profile": name, "current": current, "brokers": brokers, "problem": problem}
-        if found.output == "table":
+        if options.output == "table":
             row["current"] = "yes" if current else None
         rows.append(row)
-    printed(found.output, _COLUMNS, rows, "no profiles: kbroker profile create makes one")
+    printed(options.output, _COLUMNS, rows, "no profiles: kbroker profile create makes one")
 
 
 def _describe_show(parser: argparse.ArgumentParser) -> None:
@@ -134,13 +136,13 @@ def _describe_show(parser: argparse.ArgumentParser) -> None:
     add_format(parser)
 
 
-def _show(found: argparse.Namespace) -> None:
-    name = found.profile or profiles.current()
+def _show(options: argparse.Namespace) -> None:
+    name = options.profile or profiles.current()
     if name is None:
         raise Usage("which profile? None is in use")
     settings = {key: profiles.shown_value(key, value) for key, value in profiles.read(name).items()}
-    if found.output != "table":
-        printed_document(found.output, {"profile": name, "settings": settings})
+    if options.output != "table":
+        printed_document(options.output, {"profile": name, "settings": settings})
         return
     rows = [{"name": key, "value": value} for key, value in settings.items()]
     print(f"profile {name}\n{table_text(_SETTING_COLUMNS, rows)}")
@@ -150,9 +152,9 @@ def _describe_delete(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("profile", metavar="PROFILE")
 
 
-def _delete(found: argparse.Namespace) -> None:
-    profiles.delete(found.profile)
-    print(f"deleted profile {found.profile}")
+def _delete(options: argparse.Namespace) -> None:
+    profiles.delete(options.profile)
+    print(f"deleted profile {options.profile}")
 
 
 ACTIONS = {

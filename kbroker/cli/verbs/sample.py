@@ -56,22 +56,22 @@ def read(name: str) -> bytes:
         raise CommandFailed(f"cannot read {path}: {error.strerror}") from error
 
 
-def _sample(found: argparse.Namespace) -> None:
-    for name in found.names:
+def _sample(options: argparse.Namespace) -> None:
+    for name in options.names:
         if name not in SAMPLES:
             meant = nearest(name, SAMPLES)
             more = f": did you mean {meant!r}?" if meant else f": there are {', '.join(SAMPLES)}"
             raise Usage(f"no sample {name!r}{more}")
-    if found.to is not None:
-        for path in copy(found.names or SAMPLES, Path(found.to)):
+    if options.to is not None:
+        for path in copy(options.names or SAMPLES, Path(options.to)):
             print(path)
-    elif not found.names:
+    elif not options.names:
         width = max(map(len, SAMPLES)) + 2
         for name, text in SAMPLES.items():
             print(f"{name:<{width}}{text}")
     else:
         sys.stdout.flush()
-        for name in found.names:
+        for name in options.names:
             sys.stdout.buffer.write(read(name))
 
 

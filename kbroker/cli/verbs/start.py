@@ -53,36 +53,36 @@ def data_directory(given: str | None = None) -> str:
     return os.path.join(home, "kbroker")
 
 
-def arguments(found: argparse.Namespace) -> list[str]:
+def arguments(options: argparse.Namespace) -> list[str]:
     """Those of ``kbroker-supervisor``. Creates the data directory. Raises CommandFailed, Usage."""
-    if found.environment:
-        return _of_environment(found)
+    if options.environment:
+        return _of_environment(options)
     words = []
-    if found.config:
-        words += ["--config", found.config]
-    if not found.config or found.data:
-        place = data_directory(found.data)
+    if options.config:
+        words += ["--config", options.config]
+    if not options.config or options.data:
+        place = data_directory(options.data)
         try:
             os.makedirs(place, mode=0o700, exist_ok=True)
         except OSError as error:
             raise CommandFailed(f"cannot create {place}: {error.strerror}") from error
         words += ["--override", f"log.dirs={place}"]
-    if not found.config:
+    if not options.config:
         words += ["--override", f"listeners={LISTENER}"]
         # As in config/server.properties: whoever reads alone does not wait for others.
         words += ["--override", "group.initial.rebalance.delay.ms=0"]
-    for text in found.override:
+    for text in options.override:
         words += ["--override", text]
     return words
 
 
-def _of_environment(found: argparse.Namespace) -> list[str]:
+def _of_environment(options: argparse.Namespace) -> list[str]:
     """Those of a container. Raises Usage."""
-    if found.config:
+    if options.config:
         raise Usage("--environment and --config exclude each other: mount the file at "
                     f"{environment.MOUNTED_FILE}")  # fmt: skip
-    words = environment.arguments(os.environ, found.data and os.path.abspath(found.data))
-    for text in found.override:
+    words = environment.arguments(os.environ, options.data and os.path.abspath(options.data))
+    for text in options.override:
         words += ["--override", text]
     environment.give_cluster_id(os.environ, words)
     for line in environment.ready_lines(environment.settings_of(os.environ)):
@@ -90,8 +90,8 @@ def _of_environment(found: argparse.Namespace) -> list[str]:
     return words
 
 
-def _start(found: argparse.Namespace) -> None:
-    words = arguments(found)
+def _start(options: argparse.Namespace) -> None:
+    words = arguments(options)
     from kbroker.cli import start
 
     sys.stdout.flush()

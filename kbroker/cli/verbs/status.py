@@ -37,11 +37,11 @@ def _describe(parser: argparse.ArgumentParser) -> None:
     add_connection(parser)
 
 
-def _status(found: argparse.Namespace) -> None:
-    if found.local or found.pid is not None or found.address is not None:
-        _show_local(found)
+def _status(options: argparse.Namespace) -> None:
+    if options.local or options.pid is not None or options.address is not None:
+        _show_local(options)
         return
-    with connected(found) as cluster:
+    with connected(options) as cluster:
         from kbroker.client.admin.cluster import summarize_cluster
         from kbroker.diagnosis.examination import missing_facts, unreachable
 
@@ -78,10 +78,10 @@ def _status(found: argparse.Namespace) -> None:
             for one in missing
         ],
     }
-    if found.output == "table":
+    if options.output == "table":
         print(_text(document))
     else:
-        printed_document(found.output, document)
+        printed_document(options.output, document)
     said = missing_lines(missing) + unreachable_lines(away)
     if state.controller is None:
         said.append("no broker is the controller")
@@ -91,15 +91,15 @@ def _status(found: argparse.Namespace) -> None:
         raise CommandFailed("\n".join([*said, "kbroker doctor says what to do"]))
 
 
-def _show_local(found: argparse.Namespace) -> None:
-    document = one_board(found, LOCAL_S)
+def _show_local(options: argparse.Namespace) -> None:
+    document = one_board(options, LOCAL_S)
     bad = [row for row in document["findings"] if row["severity"] == "critical"]
-    if found.output == "table":
+    if options.output == "table":
         from kbroker.cli.local.tables import board_text
 
         print(board_text(document))
     else:
-        printed_document(found.output, document)
+        printed_document(options.output, document)
     if bad:
         raise CommandFailed("; ".join(f"{row['subject']}: {row['what']}" for row in bad))
 

@@ -39,10 +39,10 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _stop(found: argparse.Namespace) -> None:
+def _stop(options: argparse.Namespace) -> None:
     from kbroker.cli.local.choice import chosen_run
 
-    run = chosen_run(found)
+    run = chosen_run(options)
     pid = run.pid
     try:
         # The number may become another process's, the descriptor does not.
@@ -55,9 +55,9 @@ def _stop(found: argparse.Namespace) -> None:
                 f"the broker {pid} is another user's, runs in another container, or ended"
             )
         signal.pidfd_send_signal(process, signal.SIGTERM)
-        if not readable([process], found.wait):
+        if not readable([process], options.wait):
             raise CommandFailed(
-                f"the broker {pid} has not ended within {found.wait:g} s; its log says what it "
+                f"the broker {pid} has not ended within {options.wait:g} s; its log says what it "
                 "waits for"
             )
     except OSError as error:

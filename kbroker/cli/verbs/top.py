@@ -79,57 +79,57 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def one_board(found: argparse.Namespace, seconds: float) -> dict[str, Any]:
+def one_board(options: argparse.Namespace, seconds: float) -> dict[str, Any]:
     """Look twice. Raises Usage, Failed."""
     from kbroker.cli.local.board import look, look_again
     from kbroker.cli.local.choice import chosen_broker
 
-    broker = chosen_broker(found)
+    broker = chosen_broker(options)
     return look_again(broker, look(broker), seconds)[1]
 
 
-def _top(found: argparse.Namespace) -> None:
+def _top(options: argparse.Namespace) -> None:
     from kbroker.cli.local.runs import left_behind
 
-    if found.output == "table" and sys.stdout.isatty() and sys.stdin.isatty():
-        _top_live(found)
+    if options.output == "table" and sys.stdout.isatty() and sys.stdin.isatty():
+        _top_live(options)
         return
     from kbroker.cli.local.board import look, look_again
     from kbroker.cli.local.choice import chosen_broker
     from kbroker.cli.local.tables import board_text
 
-    broker = chosen_broker(found)
+    broker = chosen_broker(options)
     for line in left_behind():
         print(line, file=sys.stderr)
     rounds, before = 0, look(broker)
-    time.sleep(min(found.delay, FIRST_S))
+    time.sleep(min(options.delay, FIRST_S))
     while broker.is_running:
         now, document = look_again(broker, before)
-        if found.output == "yaml":
+        if options.output == "yaml":
             print("---")
-        if found.output != "table":
-            printed_document(found.output, document)
+        if options.output != "table":
+            printed_document(options.output, document)
         else:
             print(board_text(document))
         sys.stdout.flush()
         before, rounds = now, rounds + 1
-        if rounds == found.rounds:
+        if rounds == options.rounds:
             return
-        time.sleep(found.delay)
+        time.sleep(options.delay)
     print("the broker has ended", file=sys.stderr)
 
 
-def _top_live(found: argparse.Namespace) -> None:
+def _top_live(options: argparse.Namespace) -> None:
     """In a terminal, with keys."""
     from kbroker.cli.local.choice import chosen_run
     from kbroker.cli.local.live import Live
     from kbroker.cli.local.runs import running
 
     runs = running()
-    if found.pid is not None or found.address is not None or len(runs) < 2:
-        runs = [chosen_run(found)]
+    if options.pid is not None or options.address is not None or len(runs) < 2:
+        runs = [chosen_run(options)]
     with _terminal() as keys:
-        has_ended = Live(runs, keys, sys.stdout.fileno(), found.delay, found.rounds).run()
+        has_ended = Live(runs, keys, sys.stdout.fileno(), options.delay, options.rounds).run()
     if has_ended:
         print("the broker has ended", file=sys.stderr)
 

@@ -83,8 +83,8 @@ def _describe_list(parser: argparse.ArgumentParser) -> None:
     _connection_and_format(parser)
 
 
-def _list(found: argparse.Namespace) -> None:
-    with connected(found) as cluster:
+def _list(options: argparse.Namespace) -> None:
+    with connected(options) as cluster:
         from kbroker.client.admin.topics import list_topics
 
         topics = list_topics(cluster)
@@ -95,9 +95,9 @@ def _list(found: argparse.Namespace) -> None:
             "replication_factor": topic.replication_factor,
         }
         for topic in topics
-        if (found.internal or not topic.internal) and _matches(topic.name, found.pattern)
+        if (options.internal or not topic.internal) and _matches(topic.name, options.pattern)
     ]
-    printed(found.output, _LIST_COLUMNS, rows, "no topics")
+    printed(options.output, _LIST_COLUMNS, rows, "no topics")
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
@@ -140,9 +140,9 @@ def _describe_create(parser: argparse.ArgumentParser) -> None:
     _connection_and_format(parser)
 
 
-def _create(found: argparse.Namespace) -> None:
-    configs = pairs("topic", found.config)
-    with connected(found) as cluster:
+def _create(options: argparse.Namespace) -> None:
+    configs = pairs("topic", options.config)
+    with connected(options) as cluster:
         from kbroker.client.admin.topics import (
             BROKER_DEFAULT,
             CreatedTopic,
@@ -151,21 +151,21 @@ def _create(found: argparse.Namespace) -> None:
         )
         from kbroker.errors import ErrorCode
 
-        partitions = found.partitions or BROKER_DEFAULT
-        replicas = found.replication_factor or BROKER_DEFAULT
+        partitions = options.partitions or BROKER_DEFAULT
+        replicas = options.replication_factor or BROKER_DEFAULT
         topics = [
             NewTopic(name, partitions, replicas, configs=configs)
-            for name in dict.fromkeys(found.topic)
+            for name in dict.fromkeys(options.topic)
         ]
-        results = create_topics(cluster, topics, validate_only=found.dry_run)
+        results = create_topics(cluster, topics, validate_only=options.dry_run)
     created = [each for each in results.values() if isinstance(each, CreatedTopic)]
-    if found.output != "table":
-        printed(found.output, _LIST_COLUMNS, [each._asdict() for each in created])
-    for topic in created if found.output == "table" else ():
-        word = "could create" if found.dry_run else "created"
+    if options.output != "table":
+        printed(options.output, _LIST_COLUMNS, [each._asdict() for each in created])
+    for topic in created if options.output == "table" else ():
+        word = "could create" if options.dry_run else "created"
         print(f"{word} topic {topic.name}{_size(topic.partitions, topic.replication_factor)}")
     failed = [each for each in results.values() if not isinstance(each, CreatedTopic)]
-    if found.if_not_exists:
+    if options.if_not_exists:
         failed = [each for each in failed if each.code != ErrorCode.TOPIC_ALREADY_EXISTS]
     _raise_all(failed)
 
@@ -193,14 +193,14 @@ def _describe_describe(parser: argparse.ArgumentParser) -> None:
     _connection_and_format(parser)
 
 
-def _describe(found: argparse.Namespace) -> None:
-    with connected(found) as cluster:
-        topics = _existing(cluster, found.topic)
+def _describe(options: argparse.Namespace) -> None:
+    with connected(options) as cluster:
+        topics = _existing(cluster, options.topic)
         configs = _own_configs(cluster, [topic.name for topic in topics])
-        offsets = _offsets(cluster, topics) if found.offsets else None
+        offsets = _offsets(cluster, topics) if options.offsets else None
     documents = [_document(topic, configs[topic.name], offsets) for topic in topics]
-    if found.output != "table":
-        printed_document(found.output, documents)
+    if options.output != "table":
+        printed_document(options.output, documents)
         return
     columns = _PARTITION_COLUMNS | (_OFFSET_COLUMNS if offsets is not None else {})
     print("\n\n".join(_topic_text(columns, document) for document in documents))
@@ -310,29 +310,29 @@ def _describe_alter(parser: argparse.ArgumentParser) -> None:
     add_connection(parser)
 
 
-def _alter(found: argparse.Namespace) -> None:
-    changes: dict[str, str | None] = {**pairs("topic", found.config)}
-    for name in found.unset:
+def _alter(options: argparse.Namespace) -> None:
+    changes: dict[str, str | None] = {**pairs("topic", options.config)}
+    for name in options.unset:
         check_name("topic", name)
         if name in changes:
             raise Usage(f"{name} is both set and unset")
         changes[name] = None
-    if not changes and found.partitions is None:
+    if not changes and options.partitions is None:
         raise Usage("nothing to alter: give --partitions, --config or --unset")
-    names = list(dict.fromkeys(found.topic))
-    with connected(found) as cluster:
+    names = list(dict.fromkeys(options.topic))
+    with connected(options) as cluster:
         from kbroker.client.admin.configs import TOPIC, alter_configs
         from kbroker.client.admin.topics import add_partitions
 
         _existing(cluster, names)
         for name in names if changes else ():
-            alter_configs(cluster, TOPIC, name, changes, validate_only=found.dry_run)
-        if found.partitions is not None:
-            counts = dict.fromkeys(names, found.partitions)
-            results = add_partitions(cluster, counts, validate_only=found.dry_run)
+            alter_configs(cluster, TOPIC, name, changes, validate_only=options.dry_run)
+        if options.partitions is not None:
+            counts = dict.fromkeys(names, options.partitions)
+            results = add_partitions(cluster, counts, validate_only=options.dry_run)
             _raise_all(results.values())
     for name in names:
-        print(f"{'could alter' if found.dry_run else 'altered'} topic {name}")
+        print(f"{'could alter' if options.dry_run else 'altered'} topic {name}")
 
 
 # -- delete
@@ -347,17 +347,17 @@ def _describe_delete(parser: argparse.ArgumentParser) -> None:
     add_connection(parser)
 
 
-def _delete(found: argparse.Namespace) -> None:
-    if not found.force and not sys.stdin.isatty():
+def _delete(options: argparse.Namespace) -> None:
+    if not options.force and not sys.stdin.isatty():
         raise Usage("add --force to delete without being asked")
-    names = list(dict.fromkeys(found.topic))
-    with connected(found) as cluster:
+    names = list(dict.fromkeys(options.topic))
+    with connected(options) as cluster:
         from kbroker.client.admin.topics import delete_topics
         from kbroker.errors import ErrorCode
 
-        if not found.if_exists:
+        if not options.if_exists:
             _existing(cluster, names)
-        if not found.force and not agreed(
+        if not options.force and not agreed(
             [f"topic {name} with all its records" for name in names], "Delete?"
         ):
             raise CommandFailed("nothing was deleted")
@@ -369,7 +369,7 @@ def _delete(found: argparse.Namespace) -> None:
         error
         for error in results.values()
         if error is not None
-        and not (found.if_exists and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        and not (options.if_exists and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     )
 
 

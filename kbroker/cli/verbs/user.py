@@ -54,16 +54,16 @@ def _iterations(text: str) -> int:
     return number
 
 
-def _add(found: argparse.Namespace) -> None:
-    if not found.user:
+def _add(options: argparse.Namespace) -> None:
+    if not options.user:
         raise Usage("the name of the user is empty")
-    password = _password(found.password_file)
-    mechanisms = list(dict.fromkeys(found.mechanism)) or list(MECHANISMS)
-    with connected(found) as cluster:
+    password = _password(options.password_file)
+    mechanisms = list(dict.fromkeys(options.mechanism)) or list(MECHANISMS)
+    with connected(options) as cluster:
         from kbroker.client.admin import users as admin
 
-        admin.set_password(cluster, found.user, password, mechanisms, found.iterations)
-    print(f"user {found.user} can log in by {' and '.join(mechanisms)}")
+        admin.set_password(cluster, options.user, password, mechanisms, options.iterations)
+    print(f"user {options.user} can log in by {' and '.join(mechanisms)}")
 
 
 def _password(file: str | None) -> str:
@@ -111,14 +111,14 @@ def _describe_list(parser: argparse.ArgumentParser) -> None:
     add_connection(parser)
 
 
-def _list(found: argparse.Namespace) -> None:
-    with connected(found) as cluster:
+def _list(options: argparse.Namespace) -> None:
+    with connected(options) as cluster:
         from kbroker.client.admin import users as admin
 
-        credentials = admin.list_credentials(cluster, found.user or None)
+        credentials = admin.list_credentials(cluster, options.user or None)
     rows: list[dict[str, Any]] = [dict(each._asdict()) for each in credentials]
     columns = {"user": "USER", "mechanism": "MECHANISM", "iterations": "ITERATIONS"}
-    printed(found.output, columns, rows, "no user has SCRAM credentials")
+    printed(options.output, columns, rows, "no user has SCRAM credentials")
 
 
 def _describe_delete(parser: argparse.ArgumentParser) -> None:
@@ -127,14 +127,14 @@ def _describe_delete(parser: argparse.ArgumentParser) -> None:
     add_connection(parser)
 
 
-def _delete(found: argparse.Namespace) -> None:
-    users = list(dict.fromkeys(found.user))
-    with connected(found) as cluster:
+def _delete(options: argparse.Namespace) -> None:
+    users = list(dict.fromkeys(options.user))
+    with connected(options) as cluster:
         from kbroker.client.admin import users as admin
 
         credentials = admin.list_credentials(cluster, users)
-        if found.mechanism:
-            credentials = [each for each in credentials if each.mechanism in found.mechanism]
+        if options.mechanism:
+            credentials = [each for each in credentials if each.mechanism in options.mechanism]
         without = [user for user in users if user not in {each.user for each in credentials}]
         if without:
             raise CommandFailed(f"user {without[0]} has no such credential; nothing was deleted")
