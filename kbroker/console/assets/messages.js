@@ -276,9 +276,11 @@ async function tail(view) {
   while (view.following && !signal.aborted) {
     try {
       if (view.next === null) await read(view);
-      const query = { ...view.query, limit: 200, positions: view.next.join(","), partitions: view.partitions.join(",") };
+      const from = view.next;
+      const query = { ...view.query, limit: 200, positions: from.join(","), partitions: view.partitions.join(",") };
       const found = await get(`/topics/${part(view.topic.name)}/messages`, query, signal);
       if (!view.following || signal.aborted) return;
+      if (view.next !== from) continue; // somebody has skipped them meanwhile
       take(view, found);
       behind(view);
       if (!found.complete) continue;
