@@ -18,7 +18,7 @@ from kbroker.client.errors import ClientError
 TOPIC, COMMITTED, IN_TRANSACTIONS = "failover", "failover-committed", "failover-transactions"
 PARTITIONS = 6
 GROUPS = 3
-PACE_S = 0.02
+PACE_S = 0.05
 QUIET = {"log_level": 0, "error_cb": lambda _: None}
 JAVA = "4.3.0"
 
