@@ -124,7 +124,7 @@ def test_start_with_too_low_a_limit_names_the_one_that_it_needs(tmp_path: Path) 
             assert produce(client, 0, 7) == 0
         broker.stop()
 
-        broker._command = ["prlimit", "--nofile=200:200", *COMMAND]
+        broker.command = ["prlimit", "--nofile=200:200", *COMMAND]
         broker.start()
 
         wait_until(lambda: "owns " in broker.log_text.partition("limit of 200")[2])

@@ -287,7 +287,8 @@ def test_console_goes_on_after_a_request_that_leaves(caplog: pytest.LogCaptureFi
     pytest.importorskip("uvicorn")
     from kbroker.console.server import ConsoleServer
 
-    server = ConsoleServer(SimpleNamespace(hosts=frozenset(), registry=None))  # type: ignore[arg-type]
+    broker: Any = SimpleNamespace(hosts=frozenset(), registry=None, lags_elsewhere=None)
+    server = ConsoleServer(broker)
     with caplog.at_level(logging.ERROR):
         server._loop.call_soon_threadsafe(leave)
         wait_until(lambda: "the console's loop failed" in caplog.text)
