@@ -188,9 +188,12 @@ def test_what_cannot_be_done_is_one_line(
 def test_fewer_replicas_than_writers_need_are_refused(run: Run, client: Client, topic: str) -> None:
     alter_configs(client, TOPIC, topic, {"min.insync.replicas": "2"})
 
-    code, _, err = run("cluster", "replication", "1", topic)
+    def refused() -> str:
+        code, _, err = run("cluster", "replication", "1", topic)
+        assert code == 2  # once every broker knows the setting
+        return err
 
-    assert code == 2
+    err = wait_until(refused, 30, "it is refused")
     assert f"kbroker config set topic {topic} min.insync.replicas=1" in err
 
 
@@ -212,10 +215,11 @@ def test_minimum_above_the_number_of_replicas_is_all_of_them(
 ) -> None:
     alter_configs(client, TOPIC, topic, {"min.insync.replicas": "3"})
 
-    plan = got(cluster.brokers[0], "/cluster/spread", {"topics": [topic]})
+    def plan() -> Any:
+        return got(cluster.brokers[0], "/cluster/spread", {"topics": [topic]})
 
-    assert {row["min_in_sync"] for row in plan["moves"]} == {2}
-    assert plan["below_min_in_sync"] == 0
+    wait_until(lambda: {row["min_in_sync"] for row in plan()["moves"]} == {2}, 30, "it is known")
+    assert plan()["below_min_in_sync"] == 0
 
 
 def test_plan_is_not_begun_if_other_brokers_run_than_when_it_was_shown(
