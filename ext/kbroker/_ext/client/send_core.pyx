@@ -199,6 +199,9 @@ cdef class SendCore:
         part.in_flight += 1
         if batch.attempts == 0:
             self._count(batch, now_us - batch.created_us)
+        elif self.pool.idempotent:
+            # COMPAT: alone, as Java's: refused again, it would be forgotten behind what the broker took meanwhile.
+            part.held = True
         batch.attempts += 1
         hold(batch)
         place = node.next.batches + node.next.count
