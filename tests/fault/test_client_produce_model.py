@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from support.brokers.fake_broker import FakeBroker
+from support.running.pace import hold
 
 from kbroker.client.batches.produce import BatchProducer
 from kbroker.client.connections.cluster import Cluster
@@ -147,6 +148,33 @@ def test_broker_that_never_takes_a_batch_costs_no_more_than_the_delivery_timeout
             producer.flush()
         with pytest.raises(Timeout):
             producer.send("t", 1, batch_of(0, 1), 1)
+
+
+def test_batch_that_is_refused_again_is_not_forgotten_behind_later_ones():
+    """The broker has appended it and remembers five batches, but refuses it twice unseen."""
+    model = ModelBroker(SEED, 0.0, partitions=1)
+    taken, answers = model.append, iter((7, 3, 3))
+
+    def append(partition: int, data: bytes) -> int:
+        if RecordBatch(data).header.base_sequence != 1:
+            return taken(partition, data)
+        hold(0.05)  # so that whatever may follow it has been sent
+        code = next(answers, 0)
+        return code if code == 3 else taken(partition, data) or code
+
+    model.append = append  # type: ignore[method-assign]
+    with (
+        model.server,
+        Cluster(model.server.bootstrap, deadline=30) as cluster,
+        BatchProducer(cluster, max_in_flight=5) as producer,
+    ):
+        producer.send("t", 0, batch_of(0, 1), 1)
+        producer.flush()  # nothing overtakes a producer's first batch
+        for number in range(1, 20):
+            producer.send("t", 0, batch_of(number, 1), 1)
+        producer.flush()
+
+    assert model.logs == {0: list(range(20))}
 
 
 def test_sequence_that_is_lost_for_good_ends_the_producer():

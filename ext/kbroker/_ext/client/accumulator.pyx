@@ -190,10 +190,10 @@ cdef class Accumulator:
             part = topic.parts[i]
             self.begin()
             if is_another or epoch < 0 or epoch >= part.leader_epoch:
-                if part.leader != leader and part.in_flight:
-                    part.held = True
+                part.held = part.held or (part.leader != leader and part.in_flight > 0)
                 part.leader = leader
                 part.leader_epoch = epoch
+            part.known = part.known and not is_another  # the log of a new topic knows no producer
             self.end()
         self.begin()
         topic.count = <int32_t>len(numbers)
