@@ -20,8 +20,9 @@ from kbroker.client.errors import ClientError
 from kbroker.console.local_broker import LagKeeper
 from kbroker.console.problems import Problem
 
-# BOUND: groups that are looked at.
+# BOUND: groups that are looked at, and seconds in which new ones are.
 GROUPS_MAX = 500
+LOOK_S = 10.0
 
 
 class LagsElsewhere:
@@ -54,7 +55,8 @@ class LagsElsewhere:
 
 def lags_of(cluster: Cluster) -> dict[tuple[str, str], int]:
     """By group and topic; of groups that do not tell, none. Raises ClientError."""
-    offsets = offsets_of_groups(cluster, list_groups(cluster)[:GROUPS_MAX])
+    until = time.monotonic() + LOOK_S
+    offsets = offsets_of_groups(cluster, list_groups(cluster)[:GROUPS_MAX], until)
     ends = ends_of_existing(cluster, list({key for rows in offsets.values() for key in rows}))
     lags: dict[tuple[str, str], int] = {}
     for group, rows in offsets.items():

@@ -6,10 +6,13 @@ milliseconds since 1970.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from kbroker.client.admin.partitions import in_requests
 from kbroker.client.batches.offsets import (
     EARLIEST,
     LATEST,
@@ -114,23 +117,24 @@ def list_groups(cluster: Cluster) -> list[ListedGroup]:
 
 
 def offsets_of_groups(
-    cluster: Cluster, groups: Iterable[ListedGroup]
+    cluster: Cluster, groups: Iterable[ListedGroup], until: float = math.inf
 ) -> dict[str, dict[TopicPartition, int]]:
     """The committed offsets of each, many groups in a request from Kafka 3.0 on; groups of which
-    nobody tells are left out.
+    nobody tells are left out. until: a time of time.monotonic from which nobody is asked any more.
     """
     by_node: dict[int, list[str]] = {}
     for row in groups:
         by_node.setdefault(row.coordinator, []).append(row.group)
     found: dict[str, dict[TopicPartition, int]] = {}
     for node, names in by_node.items():
-        for at in range(0, len(names), GROUPS_AT_ONCE):
-            some = names[at : at + GROUPS_AT_ONCE]
+        for some in in_requests(names, GROUPS_AT_ONCE):
+            if time.monotonic() > until:
+                return found
             with suppress(ClientError):
                 found |= _offsets_at_once(cluster, node, some)
             for name in some:
                 # Of an older broker, or of a group that has another coordinator now.
-                if name not in found:
+                if name not in found and time.monotonic() <= until:
                     with suppress(ClientError):
                         rows = committed(cluster, name, stable=False)
                         found[name] = {key: row.offset for key, row in rows.items()}
@@ -138,7 +142,7 @@ def offsets_of_groups(
 
 
 def _offsets_at_once(
-    cluster: Cluster, node: int, names: list[str]
+    cluster: Cluster, node: int, names: Sequence[str]
 ) -> dict[str, dict[TopicPartition, int]]:
     retry = cluster.retry("read offsets of groups")
     connection = cluster.connection(node, retry)

@@ -51,10 +51,10 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     return numbers
 
 
-def in_requests(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+def in_requests(rows: Sequence[Row], at_once: int = _AT_ONCE) -> Iterator[Sequence[Row]]:
     """Topics or partitions, as many at once as one request has."""
-    for at in range(0, len(rows), _AT_ONCE):
-        yield rows[at : at + _AT_ONCE]
+    for at in range(0, len(rows), at_once):
+        yield rows[at : at + at_once]
 
 
 def eligible_replicas(

@@ -90,18 +90,18 @@ class Fetches:
         find = _Finder(self._store, group_id, require_stable, in_groups=True)
         entry = OffsetFetchResponse.OffsetFetchResponseTopics
         image = self._host.image
-        groups = []
+        entries = []
         if topics is None:
             for name, partitions in find.everything():
                 known = image.topics.get(name)
                 if known is not None:
-                    groups.append(entry(name=name, topic_id=known.topic_id, partitions=partitions))
+                    entries.append(entry(name=name, topic_id=known.topic_id, partitions=partitions))
                 elif not by_topic_id:
-                    groups.append(entry(name=name, partitions=partitions))
+                    entries.append(entry(name=name, partitions=partitions))
         elif not by_topic_id:
             for topic in topics:
                 partitions = find.partitions(topic.name, topic.partition_indexes)
-                groups.append(entry(name=topic.name, partitions=partitions))
+                entries.append(entry(name=topic.name, partitions=partitions))
         else:
             for topic in topics:
                 known = image.topics_by_id.get(topic.topic_id)
@@ -111,8 +111,8 @@ class Fetches:
                     partitions = find.partitions(
                         known.name, topic.partition_indexes, topic.topic_id
                     )
-                groups.append(entry(topic_id=topic.topic_id, partitions=partitions))
-        return OffsetFetchResponse.OffsetFetchResponseGroup(group_id=group_id, topics=groups)
+                entries.append(entry(topic_id=topic.topic_id, partitions=partitions))
+        return OffsetFetchResponse.OffsetFetchResponseGroup(group_id=group_id, topics=entries)
 
     def _check_member(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
         group = self._machine.groups.get(group_id)

@@ -204,12 +204,11 @@ def refusal_response(request: bytes | bytearray, status: int, code: str, text: s
     if not path.startswith(b"/api/"):
         return http_response(status, "text/plain", f"{text}\n".encode())
     import json
-    from http import HTTPStatus
 
-    title = HTTPStatus(status).phrase
-    document = {"type": "about:blank", "title": title, "status": status}
-    body = json.dumps({**document, "detail": text, "code": code}).encode()
-    return http_response(status, "application/problem+json", body)
+    from kbroker.console.problems import MEDIA_TYPE, Problem
+
+    body = json.dumps(Problem(status, code, text).document).encode()
+    return http_response(status, MEDIA_TYPE, body)
 
 
 def own_names(config: BrokerConfig, listeners: Iterable[Listener]) -> frozenset[str]:

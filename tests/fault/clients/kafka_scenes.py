@@ -10,16 +10,19 @@ from pathlib import Path
 
 from fault.clients.proxies import Proxy
 from fault.clients.scene import BROKERS, SETTINGS, SPARE, Scene
-from support.brokers.kafka_servers import Kafka, Kafka27, Kafka39
+from support.brokers.kafka_servers import (
+    REPLICATED,
+    Kafka,
+    Kafka27,
+    Kafka39Voter,
+    join_quorum,
+)
 
 from kbroker.testing import zookeeper
-from kbroker.uuids import new_uuid, uuid_text
 from perf.brokers import free_ports
 
 _REPLICATED = {
-    "offsets.topic.replication.factor": "3",
-    "transaction.state.log.replication.factor": "3",
-    "transaction.state.log.min.isr": "2",
+    **REPLICATED,
     "inter.broker.listener.name": "BROKERS",
     "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
 }
@@ -89,25 +92,15 @@ class Kafka27Scene(_KafkaScene):
         super().__init__(servers)
 
 
-class _Node(Kafka39):
-    cluster_id = uuid_text(new_uuid())
-
-    def format(self) -> None:
-        """With the cluster id of the others."""
-        properties = str(self.properties)
-        self.run("kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", properties)
-
-
 class KRaftScene(_KafkaScene):
     """3.9: each is broker and controller, but for the spare."""
 
     def __init__(self, directory: Path) -> None:
         self.zookeeper = ""
-        servers = [_Node(directory / str(n), node_id=str(n)) for n in range(BROKERS + 1)]
-        voters = ",".join(one.config["controller.quorum.voters"] for one in servers[:BROKERS])
+        servers = [Kafka39Voter(directory / str(n), node_id=str(n)) for n in range(BROKERS + 1)]
+        join_quorum(servers, servers[:BROKERS])
         for server in servers:
             server.config |= {
-                "controller.quorum.voters": voters,
                 "broker.session.timeout.ms": "6000",
                 "group.coordinator.rebalance.protocols": "classic,consumer",
                 "unstable.feature.versions.enable": "true",

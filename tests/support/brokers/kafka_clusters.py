@@ -13,21 +13,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from support.brokers.kafka_servers import Kafka, Kafka27, Kafka39
+from support.brokers.kafka_servers import (
+    REPLICATED,
+    Kafka,
+    Kafka27,
+    Kafka39,
+    Kafka39Voter,
+    join_quorum,
+)
 from support.clients.wire_client import WireClient
 
 from kbroker.protocol.messages.describe_quorum import DescribeQuorumRequest
 from kbroker.testing import wait_until
 from kbroker.testing.metadata import PartitionView, are_in_sync, membership, partition_states
-from kbroker.uuids import new_uuid, uuid_text
 
 BROKERS = 3
 READY_S = 120.0
-_REPLICATED = {
-    "offsets.topic.replication.factor": "3",
-    "transaction.state.log.replication.factor": "3",
-    "transaction.state.log.min.isr": "2",
-}
 
 
 class KafkaCluster:
@@ -40,7 +41,7 @@ class KafkaCluster:
         self.directory = Path(self._place.name)
         self.brokers = RELEASES[release](self.directory, place)
         for broker in self.brokers:
-            broker.config |= _REPLICATED
+            broker.config |= REPLICATED
         with ThreadPoolExecutor(BROKERS) as pool:
             list(pool.map(lambda broker: broker.start(), self.brokers))
         self.wait_ready()
@@ -108,26 +109,13 @@ class KafkaCluster:
         return [broker.bootstrap for broker in self.brokers if broker.running]
 
 
-class _Voter(Kafka39):
-    """Broker and controller of a quorum of several."""
-
-    cluster_id = uuid_text(new_uuid())
-
-    def format(self) -> None:
-        """With the cluster id of the others."""
-        properties = str(self.properties)
-        self.run("kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", properties)
-
-
 def _with_zookeeper(directory: Path, place: str) -> list[Kafka]:
     return [Kafka27(directory / str(n), place, broker_id=str(n)) for n in range(BROKERS)]
 
 
 def _with_kraft(directory: Path, _: str) -> list[Kafka]:
-    servers = [_Voter(directory / str(n), node_id=str(n)) for n in range(BROKERS)]
-    voters = ",".join(server.config["controller.quorum.voters"] for server in servers)
-    for server in servers:
-        server.config["controller.quorum.voters"] = voters
+    servers = [Kafka39Voter(directory / str(n), node_id=str(n)) for n in range(BROKERS)]
+    join_quorum(servers, servers)
     return [*servers]
 
 

@@ -44,6 +44,14 @@ INTERNAL = {
 }
 
 
+# What differs on three brokers.
+REPLICATED = {
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+}
+
+
 class Server:
     """One JVM with a main class of Kafka."""
 
@@ -244,6 +252,24 @@ class Kafka39(Kafka):
         if not (self.log_dirs[0] / "meta.properties").exists():
             self.format()
         return super().start()
+
+
+class Kafka39Voter(Kafka39):
+    """Broker and controller of a quorum of several, which ``join_quorum`` makes."""
+
+    cluster_id = uuid_text(new_uuid())
+
+    def format(self) -> None:
+        """With the cluster id of the others."""
+        properties = str(self.properties)
+        self.run("kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", properties)
+
+
+def join_quorum(servers: Sequence[Kafka39Voter], voters: Sequence[Kafka39Voter]) -> None:
+    """Before their first start. voters: those of the servers that are controllers."""
+    quorum = ",".join(server.config["controller.quorum.voters"] for server in voters)
+    for server in servers:
+        server.config["controller.quorum.voters"] = quorum
 
 
 class SecuredKafka39(Kafka39):
