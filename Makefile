@@ -134,5 +134,5 @@ release: $(VENV)/.wheels
 
 clean:
 	rm -rf build dist .hypothesis .ruff_cache *.egg-info
-	find kbroker ext -name '*.so' -delete -o -name '*.c' -path 'ext/*' -delete
+	find kbroker ext perf -name '*.so' -delete -o -name '*.c' -path 'ext/*' -delete
 	find kbroker tests perf tools -name __pycache__ -type d -prune -exec rm -rf {} +

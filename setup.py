@@ -1,5 +1,8 @@
 """Build the Cython extensions of ``ext/``; everything else about the package is in pyproject.toml.
 
+Those of ``ext/kbroker`` are in a wheel; those of ``ext/perf`` are built in place only, beside the
+programs that use them.
+
 KBROKER_SKIP_EXTENSIONS=1 installs without building any (the Makefile then builds them in place,
 only what changed). KBROKER_DEBUG=1 builds with bounds checks, assertions and line tracing.
 KBROKER_SANITIZE=1 builds with the address and undefined-behaviour sanitizers (``make sanitize``).
@@ -11,6 +14,7 @@ import itertools
 import os
 import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -84,12 +88,12 @@ def optimization(module: str) -> list[str]:
     return options
 
 
-def extensions() -> list[Extension]:
+def extensions(folders: Iterable[Path]) -> list[Extension]:
     """One extension per .pyx; its import name mirrors its path below ext/."""
-    found = []
-    for source in sorted(SOURCES.rglob("*.pyx")):
+    modules = []
+    for source in sorted(source for folder in folders for source in folder.rglob("*.pyx")):
         name = ".".join(source.relative_to(SOURCES).with_suffix("").parts)
-        found.append(
+        modules.append(
             Extension(
                 name,
                 [str(source)],
@@ -98,7 +102,7 @@ def extensions() -> list[Extension]:
                 extra_link_args=SANITIZE,
             )
         )
-    return found
+    return modules
 
 
 def remove_another_kind() -> None:
@@ -172,14 +176,16 @@ def compiled() -> list[Extension]:
     """The extensions, with their C sources written."""
     if os.environ.get("KBROKER_SKIP_EXTENSIONS") == "1":
         return []
+    folders = [SOURCES / "kbroker"]
     if "--inplace" in sys.argv:
         remove_another_kind()
-    found = extensions()
-    stale = sum(is_newer(Path(one.sources[0])) for one in found)
+        folders.append(SOURCES / "perf")
+    modules = extensions(folders)
+    stale = sum(is_newer(Path(module.sources[0])) for module in modules)
     if stale:
         print(f"translating {stale} extensions into C, {JOBS} at once", flush=True)
     return cythonize(
-        found,
+        modules,
         include_path=[str(SOURCES)],
         compiler_directives=DIRECTIVES,
         nthreads=JOBS,

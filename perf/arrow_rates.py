@@ -22,8 +22,9 @@ import pyarrow as pa
 
 from kbroker._ext.arrow.arrow_reader import ArrowReader
 from kbroker._ext.arrow.arrow_writer import ArrowWriter
-from kbroker._ext.record.batch_stamp import stamp_batch
+from kbroker._ext.base.crc32c import crc32c
 from kbroker._ext.record.record_counts import RecordCounter
+from kbroker.batch_summary import CRC_AT, CRC_FROM
 from kbroker.record.compression import CODEC_NAMES
 
 BATCH_ROWS = 10_000
@@ -62,7 +63,7 @@ def encode(rows: pa.RecordBatch, times: int, codec: int) -> list[bytearray]:
     writer.close_all()
     batches += writer.take()
     for _, _, batch, _ in batches:
-        stamp_batch(batch, 1, 0, 0, False)
+        batch[CRC_AT:CRC_FROM] = crc32c(memoryview(batch)[CRC_FROM:]).to_bytes(4, "big")
     return [batch for _, _, batch, _ in batches]
 
 

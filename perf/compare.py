@@ -25,10 +25,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from kbroker._ext.network.load_generator import LoadError
 from perf.brokers import Broker
 from perf.cells import CELLS, QUICK, Cell, CellFailed, Figures, Size
 from perf.kafka_distribution import ROOT, VERSION
+from perf.load_generator import LoadError
 from perf.machine import commit_text, machine
 from perf.peers import ALL, PEERS
 from perf.percentiles import spread

@@ -21,7 +21,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from kbroker._ext.network.load_generator import LoadError, LoadGenerator
+from perf.load_generator import LoadError, LoadGenerator
 from perf.percentiles import histogram_percentile
 from perf.raw_client import RawClient, parse_address, require_broker
 from perf.topics import create_topic, delete_topic, fresh_name

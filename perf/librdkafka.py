@@ -13,7 +13,7 @@ from types import TracebackType
 
 import confluent_kafka
 
-from kbroker._ext.network.load_generator import DeliveryCounter
+from perf.load_generator import DeliveryCounter
 
 ANY_PARTITION = -1
 CONF_OK = 0

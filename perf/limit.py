@@ -25,7 +25,6 @@ from types import TracebackType
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from kbroker._ext.network.load_generator import LoadGenerator
 from perf import process_tree
 from perf.brokers import KbrokerBroker
 from perf.frames import (
@@ -35,6 +34,7 @@ from perf.frames import (
     random_values,
     record_batch,
 )
+from perf.load_generator import LoadGenerator
 from perf.raw_client import RawClient, wait_until_writable
 from perf.topics import create_topic, delete_topic, fresh_name
 

@@ -18,7 +18,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from confluent_kafka import KafkaException
 
-from kbroker._ext.network.load_generator import LoadError, LoadGenerator
 from perf.frames import (
     PRODUCE_VERSIONS,
     produce_frame,
@@ -26,6 +25,7 @@ from perf.frames import (
     random_values,
     records_for,
 )
+from perf.load_generator import LoadError, LoadGenerator
 from perf.percentiles import histogram_percentile
 from perf.raw_client import (
     parse_address,
@@ -36,7 +36,7 @@ from perf.raw_client import (
 from perf.topics import count_records, create_topic, delete_topic, fresh_name
 
 if TYPE_CHECKING:
-    from kbroker._ext.network.load_generator import RunResult
+    from perf.load_generator import RunResult
 
 MEGABYTE = 1_000_000
 

@@ -1,7 +1,8 @@
 """Checks of the Cython sources, which no other linter reads.
 
 Functions that are too long; imports of what is above ``_ext``, or above a folder of it; modules
-that nobody uses; numbers of errors and APIs that are spelled again; arrays that are grown by hand.
+that the product does not use; numbers of errors and APIs that are spelled again; arrays that are
+grown by hand.
 """
 
 from __future__ import annotations
@@ -115,23 +116,24 @@ def grown_by_hand(name: str, stem: str, lines: list[str]) -> Iterator[str]:
 
 
 def unused(sources: dict[str, list[str]], python: list[str]) -> Iterator[str]:
-    """Extensions that nothing imports.
+    """Extensions of the product that nothing of it imports: what serves ``perf/`` alone stands in
+    ``ext/perf``, and is in no wheel.
 
-    sources: by path below ``ext/kbroker/_ext``. python: the text of every file that may import one.
+    sources: by path below ``ext``. python: the text of every file that may import one.
     """
     used = {
         module.rpartition(".")[2]
-        for lines in sources.values()
+        for source, lines in sources.items()
         for _, module in imports(lines)
-        if module.startswith("kbroker._ext.")
+        if source.startswith("kbroker/") and module.startswith("kbroker._ext.")
     }
     text = "\n".join(python)
     for source in sources:
         stem = Path(source).stem
-        if not source.endswith(".pyx") or stem in used:
+        if not (source.startswith("kbroker/") and source.endswith(".pyx")) or stem in used:
             continue
         if not re.search(rf"_ext\b[\w.]*(?:\.| import [^)]*?\b){stem}\b", text):
-            yield f"ext/kbroker/_ext/{source}:1: nothing imports it"
+            yield f"ext/{source}:1: nothing in kbroker imports it"
 
 
 def findings(root: Path, codes: dict[str, int]) -> Iterator[str]:
@@ -139,23 +141,19 @@ def findings(root: Path, codes: dict[str, int]) -> Iterator[str]:
 
     codes: of the errors, by name.
     """
-    folder = root / "ext" / "kbroker" / "_ext"
+    folder = root / "ext"
     sources = {
         path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8").splitlines()
         for path in sorted(folder.rglob("*.p[yx]*"))
         if path.suffix in (".pyx", ".pxd")
     }
     for source, lines in sources.items():
-        name = f"ext/kbroker/_ext/{source}"
+        name = f"ext/{source}"
         stem = Path(source).stem
         yield from sizes(name, lines)
         yield from imports_between(name, Path(source).parent.name, lines)
         yield from upward_imports(name, lines)
         yield from repeated_numbers(name, lines, codes)
         yield from grown_by_hand(name, stem, lines)
-    python = [
-        path.read_text(encoding="utf-8")
-        for package in ("kbroker", "perf", "tools")
-        for path in (root / package).rglob("*.py")
-    ]
+    python = [path.read_text(encoding="utf-8") for path in (root / "kbroker").rglob("*.py")]
     yield from unused(sources, python)

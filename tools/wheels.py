@@ -160,7 +160,7 @@ def problems(wheel: Path, target: Target) -> list[str]:
 
 
 def relative_sources() -> list[Path]:
-    return sorted(path.relative_to(ROOT) for path in (ROOT / "ext").rglob("*.pyx"))
+    return sorted(path.relative_to(ROOT) for path in (ROOT / "ext" / "kbroker").rglob("*.pyx"))
 
 
 def refuse_other_kinds() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from kbroker._ext.base.crc32c import crc32c
 from kbroker._ext.log.log_scan import DAMAGED, find_batch, scan_segment
 from kbroker.batch_errors import CorruptBatchError, DecompressionError
 from kbroker.batch_summary import CRC_FROM, MAGIC_AT
@@ -12,7 +13,6 @@ from kbroker.coordinator.records.codec import RecordTypes
 from kbroker.logtool.output import DAMAGE, NOTE, Output, Row
 from kbroker.protocol.codec import DecodeError
 from kbroker.protocol.message import Struct
-from kbroker.record import backend
 from kbroker.record.batch import DECOMPRESSED_MAX, Record, RecordBatch
 from kbroker.record.compression import CODEC_NAMES
 from kbroker.record.control import TYPE_NAMES, control_type, parse_marker
@@ -46,20 +46,20 @@ def dump_log(path: str, options: DumpOptions, out: Output) -> None:
         position = 0
         while position < size:
             try:
-                found = find_batch(fd, position, size)
+                batch = find_batch(fd, position, size)
             except ValueError as error:
                 _report_end(fd, path, base_offset, position, size, str(error), out)
                 return
-            if found is None:
+            if batch is None:
                 return
-            data = os.pread(fd, found.size, position)
-            if len(data) < found.size:
+            data = os.pread(fd, batch.size, position)
+            if len(data) < batch.size:
                 out.finding(
                     path, DAMAGE, f"position {position}: the file was truncated in the meantime"
                 )
                 return
             _dump_entry(data, position, path, options, out)
-            position += found.size
+            position += batch.size
     finally:
         os.close(fd)
 
@@ -123,7 +123,7 @@ def batch_row(batch: RecordBatch, position: int) -> Row:
         "magic": header.magic,
         "compresscodec": _codec_name(batch.codec),
         "crc": header.crc,
-        "isvalid": backend.crc32c(batch.data[CRC_FROM:]) == header.crc,
+        "isvalid": crc32c(batch.data[CRC_FROM:]) == header.crc,
     }
 
 
@@ -203,10 +203,10 @@ def _content(key: bytes | None, value: bytes | None, options: DumpOptions) -> Ro
 
 def fields_of(struct: Struct) -> dict[str, Any]:
     """A decoded message as plain values."""
-    found = {name: _plain(getattr(struct, name)) for name in type(struct).__slots__}
-    if isinstance(topic_id := found.get("topic_id"), bytes):
-        found["topic_id"] = uuid_text(topic_id)
-    return found
+    values = {name: _plain(getattr(struct, name)) for name in type(struct).__slots__}
+    if isinstance(topic_id := values.get("topic_id"), bytes):
+        values["topic_id"] = uuid_text(topic_id)
+    return values
 
 
 def _plain(value: Any) -> Any:

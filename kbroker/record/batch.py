@@ -7,6 +7,8 @@ is copied until records are asked for, and then every key and value is.
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from kbroker._ext.record.record_batch import check_batch, read_header
+from kbroker._ext.record.record_codec import decode_records
 from kbroker.batch_errors import BatchStatus, CorruptBatchError
 from kbroker.batch_summary import (
     CONTROL,
@@ -16,7 +18,6 @@ from kbroker.batch_summary import (
     TRANSACTIONAL,
     BatchSummary,
 )
-from kbroker.record import backend
 from kbroker.record.compression import decompress
 
 # BOUND: records of one batch in memory, unless the caller sets another limit.
@@ -47,7 +48,7 @@ class RecordBatch:
     header: BatchSummary
 
     def __init__(self, data: bytes | bytearray | memoryview, start: int = 0) -> None:
-        self.header = backend.read_header(data, start)
+        self.header = read_header(data, start)
         self._data = memoryview(data)[start : start + self.header.size]
         if len(self._data) < self.header.size:
             raise CorruptBatchError(BatchStatus.TRUNCATED)
@@ -106,7 +107,7 @@ class RecordBatch:
 
     def check(self, decompressed_max: int = DECOMPRESSED_MAX) -> BatchSummary:
         """Check checksum and records, as after a crash. Raises CorruptBatchError."""
-        return backend.check_batch(self._data, decompressed_max, stored=True)
+        return check_batch(self._data, decompressed_max, stored=True)
 
     def records(self, decompressed_max: int = DECOMPRESSED_MAX) -> list[Record]:
         """All records, in offset order. Raises CorruptBatchError or DecompressionError."""
@@ -114,7 +115,7 @@ class RecordBatch:
         content: bytes | memoryview = self._data[HEADER_BYTES:]
         if header.codec and (header.record_count or len(content)):
             content = decompress(header.codec, content, decompressed_max)
-        decoded = backend.decode_records(
+        decoded = decode_records(
             content, header.record_count, header.last_offset_delta, header.first_timestamp
         )
         base = header.base_offset

@@ -3,6 +3,8 @@
 import struct
 from collections.abc import Iterable
 
+from kbroker._ext.base.crc32c import crc32c
+from kbroker._ext.record.record_codec import encode_record
 from kbroker.batch_summary import (
     CONTROL,
     CRC_AT,
@@ -13,7 +15,7 @@ from kbroker.batch_summary import (
     MAGIC,
     TRANSACTIONAL,
 )
-from kbroker.record import backend, compression
+from kbroker.record import compression
 
 _CRC = struct.Struct(">I")
 
@@ -98,7 +100,7 @@ class BatchBuilder:
         if self.record_count == 0:
             self._first_timestamp = self._max_timestamp = timestamp
         pairs = tuple([(k.encode() if isinstance(k, str) else k, v) for k, v in headers])
-        record = backend.encode_record(delta, timestamp - self._first_timestamp, key, value, pairs)
+        record = encode_record(delta, timestamp - self._first_timestamp, key, value, pairs)
         self._parts.append(record)
         self.records_bytes += len(record)
         self.record_count += 1
@@ -143,5 +145,5 @@ class BatchBuilder:
             self.record_count,
         )
         batch[HEADER.size :] = records
-        _CRC.pack_into(batch, CRC_AT, backend.crc32c(memoryview(batch)[CRC_FROM:]))
+        _CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CRC_FROM:]))
         return bytes(batch)

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from typing import Any
 
 from kbroker._ext.record import codecs
+from kbroker._ext.record.codec_frames import decode_lz4_frame, scan_lz4_frame, scan_zstd_frame
 from kbroker.batch_errors import DecompressedTooLargeError, DecompressionError
-from kbroker.record.backend import decode_lz4_frame, scan_lz4_frame, scan_zstd_frame
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")

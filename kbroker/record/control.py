@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+from kbroker._ext.base.crc32c import crc32c
 from kbroker.batch_summary import (
     CONTROL,
     CRC_AT,
@@ -18,7 +19,6 @@ from kbroker.batch_summary import (
     MAGIC,
     TRANSACTIONAL,
 )
-from kbroker.record import backend
 
 ABORT = 0
 COMMIT = 1
@@ -91,7 +91,7 @@ def marker_batch(
         coordinator_epoch,
         0,
     )
-    _CRC.pack_into(batch, CRC_AT, backend.crc32c(memoryview(batch)[CRC_FROM:]))
+    _CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CRC_FROM:]))
     return batch
 
 

@@ -7,10 +7,10 @@ from support.running.grids import some_of
 
 pytest.importorskip("confluent_kafka")
 
-from kbroker._ext.network.load_generator import LoadGenerator
 from perf import coordination, monitoring, saturate, storage
 from perf.brokers import KbrokerBroker
 from perf.cells import CELLS, Size
+from perf.load_generator import LoadGenerator
 
 pytestmark = pytest.mark.integration
 

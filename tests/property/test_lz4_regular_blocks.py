@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.running.in_one import in_one
+from support.storage import record_oracle
 
 from kbroker._ext.base.crc32c import crc32c
 from kbroker._ext.record import record_batch
 from kbroker._ext.record.codec_frames import decode_lz4_frame, decode_regular_lz4_block
 from kbroker.batch_errors import CorruptBatchError
-from kbroker.record import _pure, compression
+from kbroker.record import compression
 from kbroker.record.builder import BatchBuilder
 from kbroker.record.compression import LZ4, lz4_decode_block
 
@@ -242,5 +243,5 @@ def test_damaged_batches_of_words_get_the_verdict_of_the_library(
         verdicts = [verdict(record_batch.check_batch, bytes(batch))]
         with monkeypatch.context() as patched:
             patched.setattr(compression, "lz4_decode_block", lambda: 0)
-            verdicts.append(verdict(_pure.check_batch, bytes(batch)))
+            verdicts.append(verdict(record_oracle.check_batch, bytes(batch)))
         assert verdicts[0] == verdicts[1], turn

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support.network.codec_samples import SEED, random_message
 
+from kbroker._ext.base.crc32c import crc32c
 from kbroker.cli.command import main
 from kbroker.cli.protocol_page import protocol_data
 from kbroker.handlers import dispatch  # noqa: F401  all handlers, for what is announced
@@ -17,7 +18,6 @@ from kbroker.handlers.registry import announced
 from kbroker.protocol import api, codec
 from kbroker.protocol.header import encode_request_header, encode_response_header
 from kbroker.protocol.messages import consumer_protocol, headers
-from kbroker.record import backend
 from kbroker.record.batch import RecordBatch
 
 pytestmark = pytest.mark.wire
@@ -170,7 +170,7 @@ def test_batch_written_by_the_description_is_read() -> None:
         body += varint(1) + varint(1) + b"h" + varint(-1)
         records += varint(len(body)) + body
     checked = struct.pack(">hiqqqhii", 0, 1, 1000, 1005, -1, -1, -1, 2) + records
-    rest = struct.pack(">ibI", -1, 2, backend.crc32c(checked)) + checked
+    rest = struct.pack(">ibI", -1, 2, crc32c(checked)) + checked
 
     batch = RecordBatch(memoryview(struct.pack(">qi", 0, len(rest)) + rest))
 

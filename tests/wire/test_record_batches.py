@@ -1,14 +1,14 @@
 """Golden batches of other clients, and hostile ones."""
 
-import os
-import subprocess
-import sys
-
 import pytest
+from support.storage import record_oracle
 
+from kbroker._ext.base.crc32c import crc32c
+from kbroker._ext.record import record_batch
+from kbroker._ext.record.record_batch import check_batch, read_header
 from kbroker.batch_errors import BatchStatus, CorruptBatchError
 from kbroker.batch_summary import HEADER, HEADER_BYTES
-from kbroker.record import _pure, backend, compression
+from kbroker.record import compression
 from kbroker.record.batch import RecordBatch
 from kbroker.record.builder import BatchBuilder
 
@@ -46,15 +46,15 @@ GOLDEN = bytes.fromhex(
 
 def status_of(data: bytes | bytearray, limit: int = LIMIT, check=None, **options) -> BatchStatus:
     with pytest.raises(CorruptBatchError) as caught:
-        (check or backend.check_batch)(data, limit, **options)
+        (check or check_batch)(data, limit, **options)
     return caught.value.status
 
 
 def resealed(data: bytes, **fields: int) -> bytearray:
     """``data`` with header fields replaced and a valid checksum."""
-    header = backend.read_header(data)._replace(**fields)
+    header = read_header(data)._replace(**fields)
     batch = bytearray(HEADER.pack(*header[:13]) + data[HEADER_BYTES:])
-    batch[17:21] = backend.crc32c(batch[21:]).to_bytes(4, "big")
+    batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
     return batch
 
 
@@ -81,7 +81,7 @@ def test_builder_writes_the_golden_bytes():
 
 
 def test_check_of_the_golden_batch_reports_every_field():
-    found = backend.check_batch(GOLDEN, LIMIT)
+    found = check_batch(GOLDEN, LIMIT)
 
     assert found._asdict() == {
         "base_offset": 0,
@@ -120,8 +120,8 @@ def test_kafka_python_batches_are_read_and_written_alike(codec):
     their_bytes, our_bytes = bytes(theirs.build()), bytearray(ours.build())
 
     assert RecordBatch(their_bytes).records() == RecordBatch(our_bytes).records()
-    theirs_checked = backend.check_batch(their_bytes, LIMIT)
-    assert theirs_checked[5:12] == backend.check_batch(our_bytes, LIMIT)[5:12]
+    theirs_checked = check_batch(their_bytes, LIMIT)
+    assert theirs_checked[5:12] == check_batch(our_bytes, LIMIT)[5:12]
     assert theirs_checked.walked_max_timestamp == theirs_checked.max_timestamp
     read_back = list(default_records.DefaultRecordBatch(bytes(our_bytes)))
     assert [(r.offset, r.timestamp, r.key, r.value, list(r.headers)) for r in read_back] == [
@@ -129,7 +129,7 @@ def test_kafka_python_batches_are_read_and_written_alike(codec):
         for r in RecordBatch(our_bytes).records()
     ]
     if codec == 0:
-        backend.stamp_for_append(our_bytes, 0, theirs_checked.partition_leader_epoch)
+        record_batch.stamp_for_append(our_bytes, 0, theirs_checked.partition_leader_epoch)
         assert our_bytes == their_bytes
 
 
@@ -142,7 +142,7 @@ def test_aiokafka_batches_are_read(codec, records):
         theirs.append(i, 1000 + i, b"k", b"value %d" % i * 10, [])
     data = bytes(theirs.build())
 
-    found = backend.check_batch(data, LIMIT)
+    found = check_batch(data, LIMIT)
 
     assert found.record_count == records
     assert (found.walked_max_timestamp, found.walked_min_timestamp) == (999 + records, 1000)
@@ -167,10 +167,10 @@ def test_every_flipped_bit_is_found_or_lies_outside_the_checksum(codec):
             flipped = bytearray(data)
             flipped[position] ^= 1 << bit
             if position in leader_epoch:
-                assert backend.check_batch(flipped, LIMIT).record_count == 3
+                assert check_batch(flipped, LIMIT).record_count == 3
             elif position in base_offset:
                 assert status_of(flipped) is BatchStatus.BAD_BASE_OFFSET
-                assert backend.check_batch(flipped, LIMIT, stored=True).record_count == 3
+                assert check_batch(flipped, LIMIT, stored=True).record_count == 3
             else:
                 assert status_of(flipped) in {
                     BatchStatus.BAD_CRC,
@@ -181,7 +181,7 @@ def test_every_flipped_bit_is_found_or_lies_outside_the_checksum(codec):
                 }
 
 
-@pytest.mark.parametrize("check", [backend.check_batch, _pure.check_batch])
+@pytest.mark.parametrize("check", [check_batch, record_oracle.check_batch])
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_flipped_byte_under_a_right_checksum_gives_only_typed_errors(codec, check):
     """An attacker can compute checksums: the walk and the codecs must be safe on their own."""
@@ -190,7 +190,7 @@ def test_every_flipped_byte_under_a_right_checksum_gives_only_typed_errors(codec
     for position in range(HEADER_BYTES, len(data)):
         flipped = bytearray(data)
         flipped[position] ^= 0xFF
-        flipped[17:21] = backend.crc32c(flipped[21:]).to_bytes(4, "big")
+        flipped[17:21] = crc32c(flipped[21:]).to_bytes(4, "big")
         try:
             found = check(flipped, LIMIT)
         except CorruptBatchError as err:
@@ -235,13 +235,13 @@ def test_every_flipped_byte_under_a_right_checksum_gives_only_typed_errors(codec
 )
 def test_header_that_no_client_may_send_is_rejected(fields, status):
     assert status_of(resealed(GOLDEN, **fields)) is status
-    assert status_of(resealed(GOLDEN, **fields), check=_pure.check_batch) is status
+    assert status_of(resealed(GOLDEN, **fields), check=record_oracle.check_batch) is status
 
 
 def test_stored_batch_may_be_a_control_batch_of_append_time_with_more_after_it():
     data = resealed(GOLDEN, attributes=0x28, base_sequence=-1)
 
-    assert backend.check_batch(data + b"next", LIMIT, stored=True).record_count == 1
+    assert check_batch(data + b"next", LIMIT, stored=True).record_count == 1
     assert status_of(GOLDEN + b"next") is BatchStatus.TRAILING_BYTES
 
 
@@ -252,9 +252,9 @@ def test_stored_batch_may_have_gaps_or_no_records_at_all():
     gaps = builder.build()
     emptied = with_records(b"", 0, last_offset_delta=9)
 
-    assert backend.check_batch(gaps, LIMIT, stored=True).last_offset_delta == 7
+    assert check_batch(gaps, LIMIT, stored=True).last_offset_delta == 7
     assert status_of(gaps) is BatchStatus.BAD_RECORD_COUNT
-    found = backend.check_batch(emptied, LIMIT, stored=True)
+    found = check_batch(emptied, LIMIT, stored=True)
     assert (found.record_count, found.walked_max_timestamp) == (0, -1)
     assert RecordBatch(emptied).records() == []
 
@@ -289,7 +289,7 @@ def test_stored_batch_may_have_gaps_or_no_records_at_all():
         ("1e 00 ff ff ff ff ff ff ff ff ff 02 00 01 01 00", BatchStatus.BAD_RECORD),
     ],
 )
-@pytest.mark.parametrize("check", [backend.check_batch, _pure.check_batch])
+@pytest.mark.parametrize("check", [check_batch, record_oracle.check_batch])
 def test_record_at_the_edge_of_the_format_is_judged(record, status, check):
     data = with_records(bytes.fromhex(record), 1)
 
@@ -305,7 +305,7 @@ def test_false_record_is_named_by_its_index():
     bad = bytes.fromhex("0c00000403 0100")
 
     with pytest.raises(CorruptBatchError) as caught:
-        backend.check_batch(with_records(good + second + bad, 3), LIMIT)
+        check_batch(with_records(good + second + bad, 3), LIMIT)
 
     assert (caught.value.status, caught.value.bad_index) == (BatchStatus.BAD_RECORD, 2)
 
@@ -315,25 +315,25 @@ def test_walk_reports_newest_and_oldest_timestamp_and_keyless_records():
     for timestamp, key in ((50, b"k"), (-1, None), (90, None), (20, b"k"), (90, None)):
         builder.append(b"v", key, timestamp)
 
-    found = backend.check_batch(builder.build(), LIMIT)
+    found = check_batch(builder.build(), LIMIT)
 
     assert (found.walked_max_timestamp, found.walked_max_timestamp_offset_delta) == (90, 2)
     assert found.walked_min_timestamp == 20
     assert found.keyless_count == 3
 
 
-@pytest.mark.parametrize("stamps", [backend, _pure])
+@pytest.mark.parametrize("stamps", [record_batch, record_oracle])
 def test_stamps_change_their_fields_and_keep_the_checksum_right(stamps):
     batch = bytearray(three_records())
 
     stamps.stamp_for_append(batch, 12345, 6)
     stamps.stamp_max_timestamp(batch, 5000)
-    found = backend.check_batch(batch, LIMIT, stored=True)
+    found = check_batch(batch, LIMIT, stored=True)
     assert (found.base_offset, found.partition_leader_epoch) == (12345, 6)
     assert found.max_timestamp == 5000
 
     stamps.stamp_log_append_time(batch, 777)
-    found = backend.check_batch(batch, LIMIT, stored=True)
+    found = check_batch(batch, LIMIT, stored=True)
     assert (found.attributes, found.max_timestamp, found.first_timestamp) == (0x08, 777, 1000)
     assert [r.timestamp for r in RecordBatch(batch)] == [777] * 3
 
@@ -343,7 +343,7 @@ def test_compressed_batch_over_the_budget_is_too_large(codec):
     data = three_records(codec)
     size = len(three_records()) - HEADER_BYTES
 
-    assert backend.check_batch(data, size).uncompressed_bytes == size
+    assert check_batch(data, size).uncompressed_bytes == size
     assert status_of(data, size - 1) is BatchStatus.TOO_LARGE_DECOMPRESSED
 
 
@@ -358,21 +358,3 @@ def test_compressed_stream_of_the_wrong_codec_is_rejected(codec):
 def test_unknown_codec_has_no_decoder():
     with pytest.raises(compression.DecompressionError):
         compression.decompress(5, b"", LIMIT)
-
-
-def test_pure_switch_selects_the_twins():
-    script = (
-        "from kbroker.record import backend, builder, batch\n"
-        "made = builder.BatchBuilder(4); made.append(b'v', b'k', 5)\n"
-        "assert batch.RecordBatch(made.build()).check().walked_max_timestamp == 5\n"
-        "print(backend.check_batch.__module__)\n"
-    )
-
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "KBROKER_PURE": "1"},
-        capture_output=True,
-        text=True,
-    )
-
-    assert done.stdout.strip() == "kbroker.record._pure", done.stderr

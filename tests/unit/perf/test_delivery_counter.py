@@ -4,8 +4,8 @@ import ctypes
 
 import pytest
 
-from kbroker._ext.network.load_generator import DeliveryCounter
 from perf.librdkafka import Message
+from perf.load_generator import DeliveryCounter
 from perf.percentiles import bucket_of
 
 pytestmark = pytest.mark.unit

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from kbroker._ext.network.load_generator import LoadError, LoadGenerator
 from perf.frames import produce_frame, produce_response_prefix, record_batch
+from perf.load_generator import LoadError, LoadGenerator
 
 pytestmark = pytest.mark.unit
 

@@ -3,7 +3,7 @@
 import pytest
 from support.running.in_one import in_one
 
-from kbroker._ext.network.load_generator import latency_bucket
+from perf.load_generator import latency_bucket
 from perf.percentiles import (
     Histogram,
     bucket_middles,

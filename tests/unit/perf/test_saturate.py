@@ -2,7 +2,7 @@
 
 import pytest
 
-from kbroker._ext.network.load_generator import LoadError
+from perf.load_generator import LoadError
 from perf.percentiles import bucket_of
 from perf.saturate import check_stored, lines, parse_arguments, summarize
 

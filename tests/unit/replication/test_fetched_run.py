@@ -23,6 +23,7 @@ from support.storage.log_store import (
 )
 from support.storage.message_sets import CODECS, OldMessage, message_bytes
 
+from kbroker._ext.base.crc32c import crc32c
 from kbroker._ext.record.record_batch import stamp_for_append
 from kbroker._ext.shared.partition_table import FOLLOWER
 from kbroker.errors import StorageError
@@ -181,8 +182,6 @@ def test_batch_whose_records_compaction_removed_moves_the_end(follower):
 
 
 def with_crc(data: bytes) -> bytes:
-    from kbroker.record._pure import crc32c
-
     return changed(data, CRC_AT, struct.pack(">I", crc32c(data[21:])))
 
 

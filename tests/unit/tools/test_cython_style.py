@@ -37,7 +37,20 @@ def test_good_sources_have_no_findings(tmp_path: Path) -> None:
 
 
 def test_extension_that_nothing_imports_is_found(tmp_path: Path) -> None:
-    assert lint(tmp_path, dead_pyx="x = 1\n") == ["dead.pyx:1: nothing imports it"]
+    assert lint(tmp_path, dead_pyx="x = 1\n") == ["dead.pyx:1: nothing in kbroker imports it"]
+
+
+def test_extension_that_only_benchmarks_import_is_found_unless_it_is_theirs(tmp_path: Path) -> None:
+    (tmp_path / "perf").mkdir()
+    (tmp_path / "perf" / "user.py").write_text("from kbroker._ext.loads import Load\n")
+    theirs = tmp_path / "ext" / "perf" / "loads.pyx"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("cdef enum:\n    API_FETCH = 1\n")
+
+    assert lint(tmp_path, loads_pyx="x = 1\n") == [
+        "ext/perf/loads.pyx:2: API_FETCH is repeated: cimport it from api_keys",
+        "loads.pyx:1: nothing in kbroker imports it",
+    ]
 
 
 def test_import_of_what_is_above_is_found(tmp_path: Path) -> None:

@@ -390,8 +390,8 @@ cdef class ArrowWriter:
     def take(self) -> list:
         """Full batches: (topic, partition, batch, number of records), in order for each partition.
 
-        Their headers name no producer; ``stamp_batch`` computes the checksum. If this raises, the next call
-        continues with the batch that failed.
+        Their headers name no producer and have no checksum, which ``producer_batch`` writes. If this
+        raises, the next call continues with the batch that failed.
         """
         cdef list taken
         cdef Builder* builder

@@ -4,7 +4,7 @@ The Python decoders of both codecs either do not report a truncated frame or do 
 output. Knowing the end and the bound beforehand lets ``kbroker.record.compression`` give them exactly
 one whole frame and exactly enough memory. One step per block (at most 128 KiB or 4 MiB each);
 contents and checksums are left to the decoder. Sources: RFC 8878 section 3.1; LZ4 Frame Format
-Description 1.6. Oracle: ``kbroker.record._pure``.
+Description 1.6. Oracle: ``tests/support/storage/record_oracle.py``.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer

@@ -1,7 +1,7 @@
 """Decodes records of format 2 to Python objects, and encodes them one by one.
 
 For tools, coordinators and lookups; produce and fetch never create objects for records. Oracle:
-``kbroker.record._pure``.
+``tests/support/storage/record_oracle.py``.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.clients.produce_link import NODE, ProduceLink, pool
+from support.storage.batch_stamps import stamp_batch
 
-from kbroker._ext.record.batch_stamp import stamp_batch
 from kbroker.batch_summary import HEADER, HEADER_BYTES
 from kbroker.record.batch import RecordBatch
 from kbroker.record.builder import BatchBuilder

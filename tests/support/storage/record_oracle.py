@@ -1,7 +1,7 @@
 """Pure-Python twins of ``wire``, ``crc32c``, ``record_batch`` and ``codec_frames`` (``_ext``).
 
-The oracle of the parity tests, and what runs with KBROKER_PURE=1: same names, same results, and the
-same verdict for every hostile input. Written to be read; a hundred times slower.
+The oracle of the parity tests: same names, same results, and the same verdict for every hostile
+input. Written to be read; a hundred times slower.
 """
 
 import struct

@@ -1,6 +1,6 @@
 # The load generator of perf/saturate.py: sends prebuilt Produce frames and checks every response.
 #
-# A benchmark tool; no broker process imports it. One thread, one epoll set, N non-blocking sockets
+# A benchmark tool, built beside perf/ by `make build`; it is in no wheel. One thread, one epoll set, N non-blocking sockets
 # that Python connected. Per request: one share of an epoll_wait, one recv, one send, no Python
 # object. Frames that differ in their correlation id alone are laid side by side, so that one send
 # carries several.

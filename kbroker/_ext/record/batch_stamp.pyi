@@ -1,3 +1,0 @@
-def stamp_batch(
-    batch: bytearray, producer_id: int, producer_epoch: int, sequence: int, transactional: bool
-) -> int: ...
