@@ -37,10 +37,10 @@ from kbroker.console.operation import (
     asked_by_command,
 )
 from kbroker.console.problems import BadRequest, Problem
+from kbroker.quantities import size_bytes
 
 # A command shows all rows.
 _PAGING: Mapping[str, Any] = {"limit": LONG_MAX, "skip": 0, "cursor": ""}
-_UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
 
 
 class VerbView(NamedTuple):
@@ -180,16 +180,10 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _bytes(text: str) -> int:
     """``50MB``, ``10MiB``, ``1000000``; also a second."""
-    word = text.strip().lower().removesuffix("/s").removesuffix("b")
-    digits = word.rstrip("kmgi")
-    unit = _UNITS.get(word[len(digits) :])
-    try:
-        number = float(digits) * unit if unit else 0.0
-    except ValueError:
-        number = 0.0
-    if not 1 <= number <= LONG_MAX:
+    size = size_bytes(text.strip().removesuffix("/s"))
+    if size is None or size > LONG_MAX:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of bytes: write 50MB, or 50MiB")
-    return int(number)
+    return size
 
 
 # -- what is done

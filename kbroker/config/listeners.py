@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 
 from kbroker.config.key import split_list
 from kbroker.errors import ConfigError
+from kbroker.hosts import EVERY_INTERFACE, LOOPBACK, address_text
 
 DEFAULT_HOST = "127.0.0.1"  # a broker that was not configured cannot be reached from outside
 _PORT_MAX = 65535
 _HOST_CHARS = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-%._:")
 _NAME_CHARS = _HOST_CHARS - frozenset("%:")
-_WILDCARDS = ("", "0.0.0.0", "::")
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class Listener(NamedTuple):
@@ -37,8 +36,7 @@ class Listener(NamedTuple):
         return self.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL")
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.name}://{host}:{self.port}"
+        return f"{self.name}://{address_text(self.host, self.port)}"
 
 
 def parse_endpoint(text: str) -> tuple[str, str, int] | None:
@@ -106,7 +104,7 @@ def advertised_listeners(values: Mapping[str, Any], bound: list[Listener]) -> li
             return []
         first = bound[0]
         told_host = host or first.host
-        if told_host in _WILDCARDS:
+        if told_host in EVERY_INTERFACE:
             return []
         return [first._replace(host=told_host, port=first.port if port is None else port)]
     advertised = _parse_all("advertised.listeners", text, values)
@@ -115,7 +113,7 @@ def advertised_listeners(values: Mapping[str, Any], bound: list[Listener]) -> li
         if listener.name not in names:
             allowed = f"listeners that are bound ({', '.join(sorted(names))})"
             raise ConfigError("advertised.listeners", text, allowed)
-        if listener.host in _WILDCARDS or listener.port == 0:
+        if listener.host in EVERY_INTERFACE or listener.port == 0:
             allowed = "a host and a port that clients can connect to"
             raise ConfigError("advertised.listeners", text, allowed)
     if len({listener.name for listener in advertised}) != len(advertised):
@@ -128,14 +126,14 @@ def names_other_controller(values: Mapping[str, Any], server: str) -> bool:
     as its listeners for controllers tell.
     """
     bound = _controller_addresses(values, "listeners")
-    told = _controller_addresses(values, "advertised.listeners") or bound
+    advertised = _controller_addresses(values, "advertised.listeners") or bound
     host, _, port = server.rpartition(":")
     if not bound or any(number == 0 for _, number in bound):
         return False
-    if port not in {str(number) for _, number in bound + told}:
+    if port not in {str(number) for _, number in bound + advertised}:
         return True
-    hosts = {name for name, _ in told}
-    return not hosts.intersection(_WILDCARDS + _LOOPBACK) and host not in (*hosts, *_LOOPBACK)
+    hosts = {name for name, _ in advertised}
+    return not hosts.intersection(EVERY_INTERFACE + LOOPBACK) and host not in (*hosts, *LOOPBACK)
 
 
 def _controller_addresses(values: Mapping[str, Any], key: str) -> list[tuple[str, int]]:
@@ -171,5 +169,5 @@ def _refuse_doubles(text: str, listeners: list[Listener]) -> None:
             if listener.port != other.port or listener.port == 0:
                 continue
             hosts = (listener.host, other.host)
-            if hosts[0] == hosts[1] or hosts[0] in _WILDCARDS or hosts[1] in _WILDCARDS:
+            if hosts[0] == hosts[1] or hosts[0] in EVERY_INTERFACE or hosts[1] in EVERY_INTERFACE:
                 raise ConfigError("listeners", text, "each address once")

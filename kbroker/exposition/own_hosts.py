@@ -6,7 +6,7 @@ as if it were its own (DNS rebinding). Its requests have its name in their Host 
 
 from __future__ import annotations
 
-import socket
+from kbroker.hosts import LOCALHOST, is_address
 
 # Among the names: every name is taken.
 ANY = "*"
@@ -18,20 +18,9 @@ def is_own_host(host: str, names: frozenset[str]) -> bool:
     if not colon or not port.isdecimal() or name.endswith(":"):
         name = host
     name = name.lower()
-    if name in names or ANY in names or name == "localhost":
+    if name in names or ANY in names or name == LOCALHOST:
         return True
-    return _is_address(name.removeprefix("[").removesuffix("]").partition("%")[0])
-
-
-def _is_address(text: str) -> bool:
-    # Python's ipaddress would cost each process half a megabyte.
-    for family in (socket.AF_INET, socket.AF_INET6):
-        try:
-            socket.inet_pton(family, text)
-        except (OSError, ValueError):
-            continue
-        return True
-    return False
+    return is_address(name.removeprefix("[").removesuffix("]").partition("%")[0])
 
 
 def refusal(host: str, what: str = "broker", setting: str = "console.hosts") -> str:

@@ -15,6 +15,7 @@ from typing import Any
 from kbroker import __version__
 from kbroker.config.protocol_version import ProtocolVersion
 from kbroker.config.table.rules import SECURITY_PROTOCOLS
+from kbroker.hosts import address_text
 from kbroker.metastore.json_values import (
     INT_MAX,
     LONG_MAX,
@@ -206,7 +207,7 @@ def encode_broker(
         "port": plain[2] if plain else -1,
         "jmx_port": -1,
         "timestamp": str(timestamp_ms),
-        "endpoints": [f"{name}://{_url_host(host)}:{port}" for name, host, port, _ in endpoints],
+        "endpoints": [f"{name}://{address_text(host, port)}" for name, host, port, _ in endpoints],
         "listener_security_protocol_map": {name: protocol for name, _, _, protocol in endpoints},
         "kbroker": {
             "version": __version__,
@@ -296,11 +297,6 @@ def encode_kafkas_features(levels: Mapping[str, int]) -> bytes:
 
 def _levels(document: Any) -> dict[str, int]:
     return {name: as_integer(level) for name, level in as_object(document).items()}
-
-
-def _url_host(host: str) -> str:
-    """IPv6 addresses are put in brackets."""
-    return f"[{host}]" if ":" in host else host
 
 
 def encode_topic(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from kbroker.errors import ConfigError
+from kbroker.hosts import address_text
 from kbroker.metastore.store import check_path
 
 if TYPE_CHECKING:
@@ -78,8 +79,7 @@ class ZooKeeperSettings(NamedTuple):
     @property
     def hosts_text(self) -> str:
         """Hosts in the form of ``zookeeper.connect``, without the path."""
-        shown = (f"[{host}]" if ":" in host else host for host, _ in self.hosts)
-        return ",".join(f"{host}:{port}" for host, (_, port) in zip(shown, self.hosts, strict=True))
+        return ",".join(address_text(host, port) for host, port in self.hosts)
 
 
 def settings_of(config: BrokerConfig) -> ZooKeeperSettings:

@@ -25,6 +25,7 @@ from kbroker.config.masking import masked_settings
 from kbroker.errors import ConfigError
 from kbroker.handlers.support.sasl_listener import check_sasl
 from kbroker.heap import freeze_for_children
+from kbroker.hosts import address_here
 from kbroker.ipc import fdpass
 from kbroker.ipc.calls import make_readers
 from kbroker.ipc.named_memory import NamedMemory
@@ -45,7 +46,7 @@ from kbroker.peers.secured import load_security
 from kbroker.supervisor.arbiter import Arbiter
 from kbroker.supervisor.child import RestartPolicy
 from kbroker.supervisor.data_dirs import DataDirs
-from kbroker.supervisor.listening import bind_listeners, bind_metrics, load_tls, shown_address
+from kbroker.supervisor.listening import bind_listeners, bind_metrics, load_tls
 from kbroker.supervisor.runtime_dir import RuntimeDir
 from kbroker.supervisor.service_manager import ServiceManager
 from kbroker.supervisor.shared_memory import make_regions, status_bytes
@@ -179,7 +180,9 @@ class BrokerRun:
             "broker_id": self.data_dirs.broker_id,
             "cluster_id": self.data_dirs.cluster_id,
             "bootstrap": self.bootstrap,
-            "listeners": {entry.name: shown_address(entry) for entry, _ in self.listeners},
+            "listeners": {
+                entry.name: address_here(entry.host, entry.port) for entry, _ in self.listeners
+            },
             "metrics": f"{metrics[0]}:{metrics[1]}" if metrics else None,
             "log_dirs": self.data_dirs.paths,
             "config": self._config_path,
@@ -192,7 +195,7 @@ class BrokerRun:
     @property
     def bootstrap(self) -> str:
         """The bootstrap address for clients on this machine."""
-        return ",".join(shown_address(listener) for listener, _ in self.listeners)
+        return ",".join(address_here(entry.host, entry.port) for entry, _ in self.listeners)
 
     def context_for(self, address: Address, incarnation: int) -> ProcessContext:
         """The context of a child at the fork."""

@@ -98,9 +98,9 @@ def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
         return (socket.AF_INET6, ("::", port)) if _has_ipv6() else (socket.AF_INET, ("", port))
     # As str it would be encoded with IDNA, whose tables take memory in every process.
     name = host.encode() if host.isascii() else host
-    found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    found.sort(key=lambda entry: entry[0] != socket.AF_INET)
-    return found[0][0], found[0][4]
+    addresses = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    addresses.sort(key=lambda entry: entry[0] != socket.AF_INET)
+    return addresses[0][0], addresses[0][4]
 
 
 def _has_ipv6() -> bool:
@@ -112,9 +112,3 @@ def _has_ipv6() -> bool:
     except OSError:
         return False  # compiled in, but disabled on this machine
     return True
-
-
-def shown_address(listener: Listener) -> str:
-    """``host:port`` as a client on this machine would write it."""
-    host = "localhost" if listener.host in ("", "0.0.0.0", "::") else listener.host
-    return f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}"

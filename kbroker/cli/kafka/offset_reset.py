@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from kbroker.cli.kafka.options import Given, WrongUse
+from kbroker.quantities import iso_duration_ms
 
 if TYPE_CHECKING:
     from kbroker.client.batches.offsets import TopicPartition
@@ -19,10 +20,6 @@ if TYPE_CHECKING:
 Offsets = dict["TopicPartition", int]
 # BOUND: Jackson, which writes Kafka's CSV, looks into no longer text before it quotes it.
 _PLAIN_MAX, _PLAIN_FROM = 24, "-"
-_DURATION = re.compile(
-    r"([+-]?)P(?:([+-]?\d+)D)?(?:T(?:([+-]?\d+)H)?(?:([+-]?\d+)M)?(?:([+-]?\d+(?:[.,]\d{0,9})?)S)?)?",
-    re.IGNORECASE,
-)
 _WITHOUT_ZONE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?")
 
 
@@ -30,13 +27,13 @@ def reset(given: Given, cluster: Cluster, groups: Iterable[str]) -> None:
     """Plan, and with ``--execute`` commit, the offsets of each group; print them."""
     from kbroker.cli.kafka.java_words import hash_order, string_hash
 
-    found: dict[str, Offsets] = {}
+    plans: dict[str, Offsets] = {}
     for group in hash_order(groups, string_hash):
-        found[group] = _reset_group(given, cluster, group)
+        plans[group] = _reset_group(given, cluster, group)
     if "export" in given:
-        print(_exported(found, single=len(given.all("group")) == 1))
+        print(_exported(plans, single=len(given.all("group")) == 1))
     else:
-        _print(found)
+        _print(plans)
 
 
 def _reset_group(given: Given, cluster: Cluster, group: str) -> Offsets:
@@ -72,12 +69,12 @@ def partitions_in(text: str) -> list[TopicPartition]:
     topic, _, numbers = text.partition(":")
     if ":" in numbers or not numbers:
         raise WrongUse(f"Invalid topic arg '{text}', expected topic name and partitions")
-    found = []
+    keys = []
     for number in numbers.split(","):
         if not number.isascii() or not number.isdecimal() or int(number) >= 1 << 31:
             raise WrongUse(f"Invalid partition '{number}' specified in topic arg '{text}''")
-        found.append((topic, int(number)))
-    return found
+        keys.append((topic, int(number)))
+    return keys
 
 
 def _partitions(given: Given, cluster: Cluster, group: str) -> list[TopicPartition]:
@@ -90,10 +87,10 @@ def _partitions(given: Given, cluster: Cluster, group: str) -> list[TopicPartiti
             raise WrongUse("One of the reset scopes should be defined: --all-topics, --topic.")
         return []
     texts = given.all("topic")
-    found = [key for text in texts if ":" in text for key in partitions_in(text)]
+    keys = [key for text in texts if ":" in text for key in partitions_in(text)]
     names = list(dict.fromkeys(text for text in texts if ":" not in text))
     known = _known(cluster, names)
-    return found + [(name, number) for name in names for number in known[name].partitions]
+    return keys + [(name, number) for name in names for number in known[name].partitions]
 
 
 def _known(cluster: Cluster, names: Iterable[str], wrapped: bool = False) -> Mapping[str, Topic]:
@@ -172,8 +169,8 @@ def _planned(given: Given, cluster: Cluster, group: str) -> Offsets:
 def _listed(cluster: Cluster, keys: Iterable[TopicPartition], time_ms: int) -> Offsets:
     from kbroker.client.batches.offsets import list_offsets
 
-    found = list_offsets(cluster, dict.fromkeys(keys, time_ms))
-    return {key: row.offset for key, row in found.items()}
+    rows = list_offsets(cluster, dict.fromkeys(keys, time_ms))
+    return {key: row.offset for key, row in rows.items()}
 
 
 def _within(cluster: Cluster, wanted: Offsets) -> Offsets:
@@ -226,27 +223,24 @@ def time_ms(text: str) -> int:
 
     try:
         if _WITHOUT_ZONE.fullmatch(text):
-            found = datetime.fromisoformat(text).replace(tzinfo=UTC)
+            moment = datetime.fromisoformat(text).replace(tzinfo=UTC)
         else:
-            found = datetime.fromisoformat(text)
-            if found.tzinfo is None:
+            moment = datetime.fromisoformat(text)
+            if moment.tzinfo is None:
                 raise ValueError(text)
     except ValueError:
         raise GroupsToolError(f'java.text.ParseException: Unparseable date: "{text}"') from None
-    return round(found.timestamp() * 1000)
+    return round(moment.timestamp() * 1000)
 
 
 def duration_ms(text: str) -> int:
     """ISO 8601, as Java reads it. Raises GroupsToolError."""
     from kbroker.cli.kafka.consumer_groups import GroupsToolError
 
-    match = _DURATION.fullmatch(text)
-    if match is None or not any(match.groups()[1:]) or text.upper().endswith("T"):
+    duration = iso_duration_ms(text)
+    if duration is None:
         raise GroupsToolError("Text cannot be parsed to a Duration")
-    sign, days, hours, minutes, seconds = match.groups()
-    whole = ((int(days or 0) * 24 + int(hours or 0)) * 60 + int(minutes or 0)) * 60_000
-    total = whole + round(float((seconds or "0").replace(",", ".")) * 1000)
-    return -total if sign == "-" else total
+    return duration
 
 
 # -- files and output
@@ -284,13 +278,13 @@ def _ordered(offsets: Offsets) -> list[TopicPartition]:
     return hash_order(offsets, partition_hash)
 
 
-def _print(found: Mapping[str, Offsets]) -> None:
-    group_width = max([15, *map(len, found)])
-    topic_width = max([15, *(len(topic) for rows in found.values() for topic, _ in rows)])
-    lines = [("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET")] if found else []
+def _print(plans: Mapping[str, Offsets]) -> None:
+    group_width = max([15, *map(len, plans)])
+    topic_width = max([15, *(len(topic) for rows in plans.values() for topic, _ in rows)])
+    lines = [("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET")] if plans else []
     lines += [
         (group, topic, str(number), str(offsets[topic, number]))
-        for group, offsets in found.items()
+        for group, offsets in plans.items()
         for topic, number in _ordered(offsets)
     ]
     for group, topic, number, offset in lines:
@@ -298,9 +292,9 @@ def _print(found: Mapping[str, Offsets]) -> None:
     print()
 
 
-def _exported(found: Mapping[str, Offsets], single: bool) -> str:
+def _exported(plans: Mapping[str, Offsets], single: bool) -> str:
     lines = []
-    for group, offsets in found.items():
+    for group, offsets in plans.items():
         for topic, number in _ordered(offsets):
             cells = [_quoted(topic), str(number), str(offsets[topic, number])]
             lines.append(",".join(cells if single else [_quoted(group), *cells]) + "\n")

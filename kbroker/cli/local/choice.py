@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.cli.arguments import CommandFailed, Usage
 from kbroker.cli.local.runs import Run, left_behind, of_process, running
+from kbroker.hosts import LOCALHOST, LOOPBACK, address_text
 from kbroker.wording import shown
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ NO_BROKER = (
     "no broker of this user runs on this machine; another user's can be seen by root, and where "
     "shared.memory.mode or shared.memory.group allow it"
 )
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class _Found(NamedTuple):
@@ -77,7 +77,7 @@ def _listens(broker: _Found, address: tuple[str, int]) -> bool:
 
 def _text(address: tuple[str, int]) -> str:
     host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}".lstrip(":")
+    return address_text(host, port) if host else str(port)
 
 
 def parsed_address(text: str) -> tuple[str, int]:
@@ -90,7 +90,7 @@ def parsed_address(text: str) -> tuple[str, int]:
 
 def _host(text: str) -> str:
     name = text.strip("[]").lower()
-    return _LOOPBACK[0] if name in (*_LOOPBACK, socket.gethostname().lower()) else name
+    return LOCALHOST if name in (*LOOPBACK, socket.gethostname().lower()) else name
 
 
 def _found(run: Run) -> _Found:

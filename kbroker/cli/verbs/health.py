@@ -17,6 +17,7 @@ from kbroker.cli.arguments import (
     printed_document,
 )
 from kbroker.cli.connecting import add_connection, connected, seconds
+from kbroker.hosts import address_text
 
 if TYPE_CHECKING:
     from kbroker.client.connections.cluster import Cluster
@@ -119,7 +120,7 @@ def _local_facts(address: tuple[str, int]) -> BrokerFacts | None:
 
     with suppress(CommandFailed, Usage, argparse.ArgumentTypeError, OSError, ValueError):
         host, port = address
-        meant = parsed_address(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        meant = parsed_address(address_text(host, port))
         run = chosen_run(argparse.Namespace(pid=None, address=meant))
         run.check_version()
         return broker_facts(run)
@@ -163,13 +164,13 @@ def _answer_rows(
     answer = _row("broker answers", True, f"{name} in {(time.monotonic() - began) * 1000:.0f} ms")
     if is_local or rows is None:
         return [answer]
-    found = [answer]
+    checks = [answer]
     for path, has_failed, total, usable in rows:
         one = DirectoryFact(path, has_failed, total, usable)
         is_bad = has_failed or one.rejects_writes
         detail = "offline" if has_failed else one.room_text or None
-        found.append(_row(f"log directory {path}", not is_bad, detail))
-    return found
+        checks.append(_row(f"log directory {path}", not is_bad, detail))
+    return checks
 
 
 # -- the cluster

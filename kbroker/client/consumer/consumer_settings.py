@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +19,7 @@ from kbroker.client.settings.client_settings import (
     whole,
 )
 from kbroker.client.settings.common_settings import read_settings, with_common
+from kbroker.quantities import iso_duration_ms
 
 CLASSIC, CONSUMER = "classic", "consumer"
 EARLIEST, LATEST, NONE, BY_DURATION = "earliest", "latest", "none", "by_duration"
@@ -31,10 +31,6 @@ _ASSIGNORS = {
     "StickyAssignor": "sticky",
     "CooperativeStickyAssignor": "cooperative-sticky",
 }
-_DURATION = re.compile(
-    r"P(?:(?P<d>\d+)D)?(?:T(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:\.\d+)?)S)?)?",
-    re.IGNORECASE,
-)
 
 
 def reset_policy(name: str, value: Any) -> str:
@@ -52,11 +48,8 @@ def reset_policy(name: str, value: Any) -> str:
 
 def duration_ms(value: str) -> int | None:
     """Milliseconds of a duration of ISO 8601, such as ``PT1H30M``; None if it is none."""
-    match = _DURATION.fullmatch(value.strip())
-    if match is None or not any(match.groups()):
-        return None
-    parts = [float(match[unit] or 0) for unit in "dhms"]
-    return int(1000 * (86400 * parts[0] + 3600 * parts[1] + 60 * parts[2] + parts[3]))
+    duration = iso_duration_ms(value.strip())
+    return None if duration is None or duration < 0 else duration
 
 
 def assignors(name: str, value: Any) -> tuple[Any, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from kbroker.properties import PropertiesError, read_properties
+from kbroker.quantities import size_bytes
 from kbroker.spark.options.kafka_settings import doubt, wrong_value
 
 _ABOUT = """\
@@ -51,15 +52,13 @@ _DATE_DIGITS = 8
 # BOUND: an id is at most 32767 bytes on the wire; a job's name, a topic's and a number go into one.
 _NAME_BYTES_MAX = 32_000
 
-_SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-
 
 def size_of(text: str) -> int:
     """``512m`` in bytes."""
-    match = re.fullmatch(r"(\d+)([kmgt]?)(?:i?b)?", text.strip().lower())
-    if match is None or not int(match[1]):
+    size = size_bytes(text)
+    if size is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size; write 512m or 4g")
-    return int(match[1]) * _SIZES[match[2]]
+    return size
 
 
 def count_of(text: str) -> int:

@@ -14,6 +14,7 @@ from enum import Enum
 
 from kbroker.client.batches.offsets import EARLIEST as EARLIEST  # the type of an offset in options
 from kbroker.client.batches.offsets import LATEST as LATEST
+from kbroker.quantities import UNIT_MS
 
 TopicPartition = tuple[str, int]
 INT64_MAX = 2**63 - 1
@@ -84,9 +85,8 @@ def parse_duration_ms(name: str, text: str) -> int:
     match = re.fullmatch(r"([0-9]+)(us|ms|s|m|min|h|d)?", text.strip().lower())
     if match is None:
         raise OptionError(f"{name} is {text!r}: write a duration such as 30s, 15m or 500ms")
-    per_unit = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
     unit = match[2] or "ms"
-    return int(match[1]) // 1000 if unit == "us" else int(match[1]) * per_unit[unit]
+    return int(match[1]) // 1000 if unit == "us" else int(match[1]) * UNIT_MS[unit]
 
 
 def parse_partitions(text: str) -> tuple[TopicPartition, ...]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kbroker.exposition.http import http_response
+from kbroker.hosts import address_here, is_loopback
 from kbroker.workers.base import now_ms
 from kbroker.workers.exporter.lag_history import EVERY_MS, POINTS_MAX, LagHistory
 
@@ -78,19 +79,12 @@ class ConsoleDoor:
     def refusal(self, request: bytes | bytearray) -> bytes | None:
         """The response of a broker without a console; None if it has one."""
         enabled = self._config["console.enable"]
-        if enabled == "false" or (enabled == "loopback" and not self._is_on_loopback()):
+        if enabled == "false" or (
+            enabled == "loopback" and not is_loopback(self._config["metrics.host"])
+        ):
             text = "the console is off; set console.enable=true to serve it"
             return refusal_response(request, 404, "NO_CONSOLE", text)
         return None
-
-    def _is_on_loopback(self) -> bool:
-        import ipaddress
-
-        host = self._config["metrics.host"]
-        try:
-            return host == "localhost" or ipaddress.ip_address(host).is_loopback
-        except ValueError:
-            return False
 
     def is_in_use(self, now: int) -> bool:
         """Whether somebody may still want what is kept for the console."""
@@ -143,7 +137,7 @@ class ConsoleDoor:
         for each in self._listeners:
             public = advertised.get(each.name)
             host, port = (public.host, public.port or each.port) if public else ("", each.port)
-            shown.append((each.name, each.security_protocol, _address(host or each.host, port)))
+            shown.append((each.name, each.security_protocol, address_here(host or each.host, port)))
         doors = [door for each in self._listeners for door in self._door(each)]
         return LocalBroker(
             self._broker_id,
@@ -192,7 +186,7 @@ class ConsoleDoor:
             if listener.name in public and public[listener.name].host:
                 host = public[listener.name].host
                 port = public[listener.name].port or port
-        address = _address(host, port)
+        address = address_here(host, port)
         return [Door(listener.name, address, mechanisms, settings, listener.uses_tls)]
 
 
@@ -217,9 +211,3 @@ def own_names(config: BrokerConfig, listeners: Iterable[Listener]) -> frozenset[
     names |= {socket.gethostname().lower(), config["metrics.host"].lower()}
     names |= {name.lower() for name in config["console.hosts"]}
     return frozenset(names - {""})
-
-
-def _address(host: str, port: int) -> str:
-    """As a client on this machine writes it."""
-    name = "localhost" if host in ("", "0.0.0.0", "::") else host
-    return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"

@@ -12,6 +12,7 @@ from kbroker._ext.shared.request_times import TimesView
 from kbroker.clock import SystemClock
 from kbroker.config.topic_keys import TOPIC_KEYS
 from kbroker.exposition.meter_rates import MeterRates, started_s
+from kbroker.hosts import EVERY_INTERFACE
 from kbroker.ipc.process_table import ProcessKind
 from kbroker.workers.exporter.clients import ClientSoftware
 from kbroker.workers.exporter.figures import Figures
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from kbroker.metrics.slots import Counters
     from kbroker.workers.exporter.exporter import ExporterWorker
 
-# What binds a listener to all addresses of the machine.
-EVERY_ADDRESS = ("", "0.0.0.0", "::")
 MIN_IN_SYNC = "min.insync.replicas"
 FETCHERS = "num.replica.fetchers"
 
@@ -102,4 +101,4 @@ def make_figures(
 
 def own_host(bound: Iterable[str]) -> str:
     """By which others may reach this broker, of the addresses that its listeners are bound to."""
-    return next((host for host in bound if host not in EVERY_ADDRESS), socket.gethostname())
+    return next((host for host in bound if host not in EVERY_INTERFACE), socket.gethostname())

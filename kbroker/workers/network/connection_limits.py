@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kbroker.hosts import is_loopback
+
 # BOUND: addresses whose rate is remembered; above it the one idle longest is dropped.
 RATES_MAX = 4096
 UNLIMITED_RATE = 2**31 - 1
-_LOOPBACK = ("127.", "::1")
 
 
 class TokenBucket:
@@ -129,9 +130,7 @@ class ConnectionLimits:
         if quota is not None:
             if not self._take_host_token(host, quota, now_ms):
                 return f"{quota:g} new connections a second from its address (its quota)"
-        elif not host.startswith(_LOOPBACK) and not self._take_host_token(
-            host, self._host_rate, now_ms
-        ):
+        elif not is_loopback(host) and not self._take_host_token(host, self._host_rate, now_ms):
             return (
                 f"{self._host_rate} new connections a second from one address "
                 "(max.connection.creation.rate.per.ip)"

@@ -7,9 +7,9 @@ import socket
 import pytest
 
 from kbroker.config.broker_keys import BROKER_KEYS
-from kbroker.config.loader import BrokerConfig, Listener
+from kbroker.config.loader import BrokerConfig
 from kbroker.errors import ConfigError
-from kbroker.supervisor.listening import bind_listeners, bind_metrics, shown_address
+from kbroker.supervisor.listening import bind_listeners, bind_metrics
 
 pytestmark = pytest.mark.unit
 
@@ -43,14 +43,6 @@ def test_unknown_host_is_a_config_error() -> None:
 
 def test_metrics_port_minus_1_binds_nothing() -> None:
     assert bind_metrics(BrokerConfig({"metrics.port": "-1"})) is None
-
-
-@pytest.mark.parametrize(
-    ("host", "shown"),
-    [("", "localhost:1"), ("0.0.0.0", "localhost:1"), ("::1", "[::1]:1"), ("b", "b:1")],
-)
-def test_shown_address_is_one_a_client_can_use(host: str, shown: str) -> None:
-    assert shown_address(Listener("PLAINTEXT", "PLAINTEXT", host, 1)) == shown
 
 
 def test_default_port_of_metrics_that_is_taken_gives_way(
