@@ -73,10 +73,10 @@ class LogLevels:
     def follow(self) -> None:
         """Apply what the file says, if it has changed."""
         try:
-            found = os.stat(self._path)
+            status = os.stat(self._path)
         except OSError:
             return
-        seen = found.st_mtime_ns, found.st_ino
+        seen = status.st_mtime_ns, status.st_ino
         if seen == self._seen:
             return
         try:

@@ -149,12 +149,12 @@ class LogDirectory:
 
     def _passing(self) -> set[TopicPartition]:
         """Partitions that checkpoints may name without a log: deleted ones and the metadata log."""
-        found = {("__cluster_metadata", 0)}
+        keys = {("__cluster_metadata", 0)}
         for name in self.left_alone:
             key = parse_partition_dir(name.rpartition(".")[0])
             if key is not None:
-                found.add(key)
-        return found
+                keys.add(key)
+        return keys
 
 
 def read_meta_fields(path: str) -> dict[str, str]:
@@ -208,12 +208,12 @@ def read_directories(
     partitions to look at; None: all.
     """
     was_clean = was_clean or {}
-    found = [
+    directories = [
         LogDirectory(path, logs_only=logs_only, was_clean=was_clean.get(path), only=only)
         for path in paths
     ]
-    first = found[0]
-    for other in found[1:]:
+    first = directories[0]
+    for other in directories[1:]:
         for name in ("cluster_id", "broker_id", "version"):
             here, there = getattr(first.identity, name), getattr(other.identity, name)
             if here != there:
@@ -226,7 +226,7 @@ def read_directories(
                 f"{other.partitions[key]}: {first.path} also has this partition; keep the "
                 "complete one and move the other away"
             )
-    return found
+    return directories
 
 
 def is_topic_name(name: str) -> bool:

@@ -66,14 +66,14 @@ def kept_broker_settings(
     metadata: MetadataImage, broker_id: int
 ) -> tuple[dict[str, dict[str, str]], list[str]]:
     """The dynamic settings of all brokers (``default``) and of this one (its id), and notes."""
-    found = {
+    configs = {
         name or DEFAULT_ENTITY: config
         for (kind, name), config in metadata.configs.items()
         if kind == BROKER_RESOURCE and name in ("", str(broker_id))
     }
     kept: dict[str, dict[str, str]] = {}
     notes = []
-    for entity, settings in sorted(found.items()):
+    for entity, settings in sorted(configs.items()):
         whose = "All brokers" if entity == DEFAULT_ENTITY else f"Broker {entity}"
         layer: dict[str, str] = {}
         for key, text in sorted(settings.items()):

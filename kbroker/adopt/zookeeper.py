@@ -103,10 +103,10 @@ def connected(connect: str) -> Iterator[Nodes]:
 def check(client: Nodes, connect: str, cluster_id: str, broker_id: int) -> None:
     """Check that ZooKeeper has no other cluster and no live broker. Raises Refusal."""
     if client.exists(paths.CLUSTER_ID):
-        found = paths.decode_cluster_id(client.get(paths.CLUSTER_ID)[0])
-        if found != cluster_id:
+        actual = paths.decode_cluster_id(client.get(paths.CLUSTER_ID)[0])
+        if actual != cluster_id:
             raise Refusal(
-                f"ZooKeeper {connect} belongs to cluster {found}, these directories to "
+                f"ZooKeeper {connect} belongs to cluster {actual}, these directories to "
                 f"{cluster_id}; use the ZooKeeper that the data came from, an empty one, or a "
                 "separate path (HOST:PORT/PATH)"
             )

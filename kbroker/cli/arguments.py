@@ -103,13 +103,13 @@ class CommandParser(argparse.ArgumentParser):
             name = text.partition("=")[0]
             if name.startswith("--") and name not in options:
                 raise Usage(self._unknown(name, options))
-        found, extra = self.parse_known_args(given)
+        parsed, extra = self.parse_known_args(given)
         if extra and not extra[0].startswith("-"):
             # Of positional arguments that may be none, it takes none if an option is in between.
-            found, extra = self.parse_known_intermixed_args(given)
+            parsed, extra = self.parse_known_intermixed_args(given)
         if extra:
             raise Usage(self._unknown(extra[0], options))
-        return found
+        return parsed
 
     @staticmethod
     def _unknown(given: str, options: Iterable[str]) -> str:

@@ -12,8 +12,8 @@ def since_text(since_ms: int | None) -> str:
     """`` since 2026-11-27 08:00:00 (5 min)``, in local time; empty if nobody knows."""
     if since_ms is None:
         return ""
-    told = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since_ms / 1000))
-    return f" since {told} ({age_text(time.time() - since_ms / 1000)})"
+    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since_ms / 1000))
+    return f" since {moment} ({age_text(time.time() - since_ms / 1000)})"
 
 
 def age_text(seconds: float) -> str:

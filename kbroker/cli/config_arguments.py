@@ -30,14 +30,14 @@ def add_settings(parser: argparse.ArgumentParser, *, unset: bool = False) -> Non
 
 def pairs(kind: str, given: Iterable[str]) -> dict[str, str]:
     """The settings of ``NAME=VALUE`` texts. kind: of the resource. Raises Usage."""
-    found = {}
+    settings = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not equals:
             raise Usage(f"{text!r}: write NAME=VALUE")
         check_name(kind, name)
-        found[name] = value
-    return found
+        settings[name] = value
+    return settings
 
 
 def check_name(kind: str, name: str) -> None:

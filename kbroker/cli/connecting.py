@@ -68,20 +68,20 @@ def seconds(text: str) -> float:
 
 
 @contextmanager
-def connected(found: argparse.Namespace) -> Iterator[Cluster]:
+def connected(arguments: argparse.Namespace) -> Iterator[Cluster]:
     """The cluster; what its brokers reject, and that there are none, is raised as CommandFailed."""
     from kbroker.client.connections.cluster import Cluster
     from kbroker.client.errors import ClientError, SettingRefused
     from kbroker.protocol.primitives import EncodeError
 
-    options = client_settings(found)
+    options = client_settings(arguments)
     addresses = options["bootstrap.servers"].count(",") + 1
     try:
         cluster = Cluster.from_options(
             options,
             # One address that does not respond leaves time for the others.
-            request_timeout=found.timeout / addresses,
-            deadline=found.timeout,
+            request_timeout=arguments.timeout / addresses,
+            deadline=arguments.timeout,
         )
         with cluster:
             yield cluster
@@ -93,13 +93,13 @@ def connected(found: argparse.Namespace) -> Iterator[Cluster]:
         raise CommandFailed(f"the brokers are too old for this: {error}") from error
 
 
-def client_settings(found: argparse.Namespace) -> dict[str, str]:
+def client_settings(arguments: argparse.Namespace) -> dict[str, str]:
     """The settings of file or profile, and the addresses of the brokers. Raises Usage."""
-    options = _settings(found)
+    options = _settings(arguments)
     said = options.get("bootstrap.servers", "")
     options["bootstrap.servers"] = (
-        found.bootstrap_server
-        or (said if found.profile else "")
+        arguments.bootstrap_server
+        or (said if arguments.profile else "")
         or os.environ.get("KBROKER_BOOTSTRAP_SERVER", "")
         or said
         or BOOTSTRAP

@@ -27,11 +27,11 @@ MOUNTED_FILE = "/mnt/shared/config/server.properties"
 
 def settings_of(environment: Mapping[str, str]) -> dict[str, str]:
     """The settings that an environment names; an empty variable is none."""
-    found = {}
+    settings = {}
     for name, text in sorted(environment.items()):
         if name.startswith(PREFIX) and text and not NO_SETTINGS.fullmatch(name):
-            found[setting_name(name)] = text
-    return found
+            settings[setting_name(name)] = text
+    return settings
 
 
 def setting_name(variable: str) -> str:

@@ -125,18 +125,20 @@ def _add_dump(
     )
 
 
-def _dump(found: argparse.Namespace, out: Output) -> None:
+def _dump(arguments: argparse.Namespace, out: Output) -> None:
     from kbroker.coordinator.records import offsets_topic, transaction_topic
     from kbroker.logtool.dump import dump
     from kbroker.logtool.dump_log import DumpOptions
 
     decoder = None
-    if found.offsets_decoder:
+    if arguments.offsets_decoder:
         decoder = offsets_topic.RECORDS
-    elif found.transaction_log_decoder:
+    elif arguments.transaction_log_decoder:
         decoder = transaction_topic.RECORDS
-    options = DumpOptions(records=found.deep_iteration, data=found.print_data_log, decoder=decoder)
-    dump(found.paths, options, out)
+    options = DumpOptions(
+        records=arguments.deep_iteration, data=arguments.print_data_log, decoder=decoder
+    )
+    dump(arguments.paths, options, out)
 
 
 def _run(options: argparse.Namespace, out: Output) -> None:

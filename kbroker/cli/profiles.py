@@ -40,8 +40,8 @@ def names() -> list[str]:
         files = os.listdir(os.path.join(home(), "profiles"))
     except OSError:
         return []
-    found = (file.removesuffix(_SUFFIX) for file in files if file.endswith(_SUFFIX))
-    return sorted(name for name in found if _NAME.fullmatch(name))
+    profiles = (file.removesuffix(_SUFFIX) for file in files if file.endswith(_SUFFIX))
+    return sorted(name for name in profiles if _NAME.fullmatch(name))
 
 
 def current() -> str | None:

@@ -164,7 +164,7 @@ def _described(cls: type[Message], versions: VersionRange) -> dict[str, Any]:
 
 def _fields(struct: StructSchema, versions: VersionRange) -> list[dict[str, Any]]:
     """Those that some of these versions have."""
-    found = []
+    rows = []
     for field in struct.fields:
         if (own := _both(field.versions, versions)) is None:
             continue
@@ -182,8 +182,8 @@ def _fields(struct: StructSchema, versions: VersionRange) -> list[dict[str, Any]
             row["never_flexible"] = True
         if field.struct is not None:
             row["fields"] = _fields(field.struct, own)
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def _both(one: VersionRange, other: VersionRange) -> VersionRange | None:

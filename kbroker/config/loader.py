@@ -404,9 +404,9 @@ def _warn_without_effect(config: BrokerConfig, name: str, warnings: list[str]) -
     if key.base != name and key.base in _BROKER_WIDE:
         warnings.append(f"{name} has no effect yet: only {key.base} of the broker is obeyed")
         return
-    told = without_effect(key, config[name])
-    if told is not None:
-        warnings.append(told)
+    remark = without_effect(key, config[name])
+    if remark is not None:
+        warnings.append(remark)
 
 
 def without_effect(key: Key, value: Any) -> str | None:

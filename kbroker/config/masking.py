@@ -22,11 +22,11 @@ def masked_settings(config: BrokerConfig) -> dict[str, str]:
     it may be that of a plug-in's password.
     """
     settings = dict(config.layers())[ConfigSource.STATIC_BROKER]
-    found = {}
+    masked = {}
     for name, text in sorted(settings.items()):
         key = BROKER_NAMES.get(name)
-        found[name] = HIDDEN if key is None or key.sensitive else text
-    return found
+        masked[name] = HIDDEN if key is None or key.sensitive else text
+    return masked
 
 
 def _hidden(match: re.Match[str]) -> str:

@@ -149,11 +149,11 @@ class Console:
             if operation.method != "GET":
                 cluster.kept.clear()
             user = login and login.user
-            found = operation.serve(
+            document = operation.serve(
                 CheckedRequest(cluster, self._broker, values, self._decoding, user, cluster.kept)
             )
         self._lags.maybe_look(partial(self._sessions.open, login))
-        return json.dumps(found, ensure_ascii=True, separators=(",", ":")).encode()
+        return json.dumps(document, ensure_ascii=True, separators=(",", ":")).encode()
 
     async def _page(self, request: Request) -> Response:
         """With buttons for what the console may do."""

@@ -100,7 +100,7 @@ def _operation(each: Operation, schemas: Schemas) -> dict[str, Any]:
     ]
     statuses = dict(sorted((_STATUSES | (_STATUSES_OF_BODIES if each.body else {})).items()))
     problem = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "summary": each.summary,
         **({"description": f"Needs the right {each.needs}."} if each.needs else {}),
         "operationId": re.sub(r"\W+", "-", f"{each.method.lower()}{each.path}").strip("-"),
@@ -117,11 +117,11 @@ def _operation(each: Operation, schemas: Schemas) -> dict[str, Any]:
         },
     }
     if each.body:
-        found["requestBody"] = {
+        document["requestBody"] = {
             "required": True,
             "content": {"application/json": {"schema": _body(each.body)}},
         }
-    return found
+    return document
 
 
 def _body(rows: Iterable[Parameter]) -> dict[str, Any]:
@@ -136,16 +136,16 @@ def _body(rows: Iterable[Parameter]) -> dict[str, Any]:
 
 def _member(row: Parameter) -> dict[str, Any]:
     """In a body, a null is as if it were left out."""
-    found = _schema(row)
+    schema = _schema(row)
     if not row.required:
-        found["type"] = [found["type"], "null"]
-        if "enum" in found:
-            found["enum"] = [*found["enum"], None]
-    return found
+        schema["type"] = [schema["type"], "null"]
+        if "enum" in schema:
+            schema["enum"] = [*schema["enum"], None]
+    return schema
 
 
 def _schema(row: Parameter) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    schema: dict[str, Any] = {
         FLAG: {"type": "boolean"},
         INTEGER: _whole(row),
         BYTES: _whole(row),
@@ -159,14 +159,14 @@ def _schema(row: Parameter) -> dict[str, Any]:
         },
     }[row.kind]
     if row.one_of:
-        found.get("items", found)["enum"] = list(row.one_of)
+        schema.get("items", schema)["enum"] = list(row.one_of)
     if row.default is not None:
-        found["default"] = row.default
-    return found
+        schema["default"] = row.default
+    return schema
 
 
 def _whole(row: Parameter) -> dict[str, Any]:
-    found: dict[str, Any] = {"type": "integer", "minimum": row.low}
+    schema: dict[str, Any] = {"type": "integer", "minimum": row.low}
     if row.high != LONG_MAX:
-        found["maximum"] = row.high
-    return found
+        schema["maximum"] = row.high
+    return schema

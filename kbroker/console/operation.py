@@ -108,10 +108,10 @@ class Parameter:
             raise BadRequest(f"{self.name}: half of a surrogate pair is no character") from None
         return given
 
-    def _all(self, found: list[Any]) -> list[Any]:
-        if len(found) > ITEMS_MAX:
-            raise BadRequest(f"{self.name}: {len(found)} items, at most {ITEMS_MAX}")
-        return found
+    def _all(self, items: list[Any]) -> list[Any]:
+        if len(items) > ITEMS_MAX:
+            raise BadRequest(f"{self.name}: {len(items)} items, at most {ITEMS_MAX}")
+        return items
 
     def _refused(self, given: Any) -> BadRequest:
         shown = str(given)[:80]
@@ -246,37 +246,37 @@ class Operation:
 
     def values(self, path: Mapping[str, str], query: Sequence[tuple[str, str]]) -> dict[str, Any]:
         """What path and query give. Raises BadRequest for what the operation does not take."""
-        found: dict[str, Any] = dict(path)
+        values: dict[str, Any] = dict(path)
         by_name = {each.name: each for each in self.query}
         for name, value in query:
             if name not in by_name:
                 takes = ", ".join(by_name) or "no parameters"
                 raise BadRequest(f"unknown parameter {name[:80]!r}; this path takes {takes}")
-            if name in found:
+            if name in values:
                 raise BadRequest(f"{name} is given twice")
-            found[name] = by_name[name].read(value)
-        return self._complete(found, self.query)
+            values[name] = by_name[name].read(value)
+        return self._complete(values, self.query)
 
     def body_values(self, document: Any) -> dict[str, Any]:
         """What a JSON document gives. Raises BadRequest."""
         if not isinstance(document, dict):
             raise BadRequest("the body must be a JSON object")
         by_name = {each.name: each for each in self.body}
-        found = {}
+        values = {}
         for name, value in document.items():
             if name not in by_name:
                 raise BadRequest(
                     f"unknown member {name[:80]!r} in the body; allowed: {', '.join(by_name)}"
                 )
             if value is not None:
-                found[name] = by_name[name].check(value)
-        return self._complete(found, self.body)
+                values[name] = by_name[name].check(value)
+        return self._complete(values, self.body)
 
     @staticmethod
-    def _complete(found: dict[str, Any], rows: Sequence[Parameter]) -> dict[str, Any]:
+    def _complete(values: dict[str, Any], rows: Sequence[Parameter]) -> dict[str, Any]:
         for each in rows:
-            if each.name not in found:
+            if each.name not in values:
                 if each.required:
                     raise BadRequest(f"{each.name} is missing: {each.allowed}")
-                found[each.name] = each.default
-        return found
+                values[each.name] = each.default
+        return values

@@ -16,13 +16,13 @@ def partition_of(key: bytes | None, count: int) -> int:
 
 def murmur2(data: bytes) -> int:
     """32 bits. Oracle: ``ext/kbroker/_ext/base/murmur2.pxd``, by the choices of a producer."""
-    found = _SEED ^ len(data)
+    hashed = _SEED ^ len(data)
     whole = len(data) & ~3
     for at in range(0, whole, 4):
         word = int.from_bytes(data[at : at + 4], "little") * _M & _MASK
         word = (word ^ word >> _R) * _M & _MASK
-        found = (found * _M & _MASK) ^ word
+        hashed = (hashed * _M & _MASK) ^ word
     if whole < len(data):
-        found = (found ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
-    found = (found ^ found >> 13) * _M & _MASK
-    return found ^ found >> 15
+        hashed = (hashed ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
+    hashed = (hashed ^ hashed >> 13) * _M & _MASK
+    return hashed ^ hashed >> 15

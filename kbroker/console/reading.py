@@ -77,17 +77,17 @@ class PartitionsReading:
         """The records that are found. Raises CorruptRecords, OffsetOutOfRange, ..."""
         sources = {key: self._records(key) for key in self.positions}
         merged = self._merged(sources)
-        found: list[FoundRecord] = []
+        records: list[FoundRecord] = []
         try:
-            while len(found) < bounds.records and not self._is_over(bounds):
-                most = TOGETHER if search.is_on else bounds.records - len(found)
+            while len(records) < bounds.records and not self._is_over(bounds):
+                most = TOGETHER if search.is_on else bounds.records - len(records)
                 rows = self._some(merged, min(most, bounds.scanned - self.scanned), bounds)
                 if not rows:
                     break
-                self._take(rows, search, bounds, found)
+                self._take(rows, search, bounds, records)
             self._pass_ends()
             self.complete = all(self.positions[key] >= end for key, end in self._ends.items())
-            return found
+            return records
         finally:
             merged.close()
             for source in sources.values():
@@ -141,7 +141,7 @@ class PartitionsReading:
         rows: list[FoundRecord],
         search: Search,
         bounds: ReadingBounds,
-        found: list[FoundRecord],
+        records: list[FoundRecord],
     ) -> None:
         """Add those that are found, until there are enough; the next reading begins behind."""
         for row, is_found in zip(rows, search.find([row.record for row in rows]), strict=True):
@@ -149,8 +149,8 @@ class PartitionsReading:
             self.scanned += 1
             self.positions[record.topic, record.partition] = record.offset + 1
             if is_found:
-                found.append(row)
-                if len(found) == bounds.records:
+                records.append(row)
+                if len(records) == bounds.records:
                     break
 
     def _pass_ends(self) -> None:
@@ -188,10 +188,10 @@ class PartitionsReading:
             deadline=FETCH_S,
         )
         try:
-            for found in sets:
-                self._bytes += len(found.records)
+            for record_set in sets:
+                self._bytes += len(record_set.records)
                 # The buffer of the set is used again, for the one after the next.
-                rows = list(marked_records_of(key, found))
+                rows = list(marked_records_of(key, record_set))
                 for row in rows:
                     if at <= row.record.offset < end:
                         at = row.record.offset

@@ -14,12 +14,12 @@ from kbroker.schemas.framing import KEY_HEADER, VALUE_HEADER, Framed, framed
 
 
 def records_json(
-    found: Iterable[FoundRecord], bytes_max: int, decoding: Decoding | None
+    matches: Iterable[FoundRecord], bytes_max: int, decoding: Decoding | None
 ) -> list[Record]:
     """bytes_max: of key, value and each header, and characters of what is decoded; the rest is
     cut.
     """
-    rows = list(found)
+    rows = list(matches)
     records = [_record_json(row, bytes_max) for row in rows]
     if decoding is not None:
         _decode(rows, records, bytes_max, decoding)
@@ -56,8 +56,8 @@ def _decoded(answer: Mapping[str, Any], chars_max: int) -> Decoded:
     }
 
 
-def _record_json(found: FoundRecord, bytes_max: int) -> Record:
-    record = found.record
+def _record_json(row: FoundRecord, bytes_max: int) -> Record:
+    record = row.record
     return {
         "partition": record.partition,
         "offset": record.offset,
@@ -68,7 +68,7 @@ def _record_json(found: FoundRecord, bytes_max: int) -> Record:
             {"name": data_json(name, bytes_max), "value": data_json(value, bytes_max)}
             for name, value in record.headers
         ],
-        "transaction": found.transaction,
+        "transaction": row.transaction,
     }
 
 
@@ -77,10 +77,12 @@ def data_json(data: bytes | None, bytes_max: int) -> Data | None:
     if data is None:
         return None
     shown = bytes(data[:bytes_max])
-    found: Data = {"size": len(data), "cut": len(data) > len(shown)}
+    document: Data = {"size": len(data), "cut": len(data) > len(shown)}
     try:
         # The last character may be cut in the middle.
-        found["text"] = codecs.getincrementaldecoder("utf-8")().decode(shown, not found["cut"])
+        document["text"] = codecs.getincrementaldecoder("utf-8")().decode(
+            shown, not document["cut"]
+        )
     except UnicodeDecodeError:
-        found["base64"] = base64.b64encode(shown).decode()
-    return found
+        document["base64"] = base64.b64encode(shown).decode()
+    return document

@@ -31,10 +31,10 @@ class Search:
 
     def find(self, records: Sequence[ReadRecord]) -> list[bool]:
         """Of each record."""
-        found = [self._finds(record) for record in records]
+        matches = [self._finds(record) for record in records]
         if self._decoding is not None:
-            self._decode(records, found, self._decoding)
-        return found
+            self._decode(records, matches, self._decoding)
+        return matches
 
     def _finds(self, record: ReadRecord) -> bool:
         if not self._wanted:
@@ -51,12 +51,14 @@ class Search:
     def _has(self, data: bytes | None) -> bool:
         return data is not None and self._wanted in bytes(data).lower()
 
-    def _decode(self, records: Sequence[ReadRecord], found: list[bool], decoding: Decoding) -> None:
+    def _decode(
+        self, records: Sequence[ReadRecord], matches: list[bool], decoding: Decoding
+    ) -> None:
         """Also those that have the text only when decoded."""
         values: list[Framed] = []
         places: list[int] = []
         for at, record in enumerate(records):
-            if not found[at]:
+            if not matches[at]:
                 for value in self._framed(record):
                     values.append(value)
                     places.append(at)
@@ -65,8 +67,8 @@ class Search:
             if "text" not in answer:
                 failed.add(at)
             elif self._text in answer["text"].lower():
-                found[at] = True
-        self.not_decoded += sum(not found[at] for at in failed)
+                matches[at] = True
+        self.not_decoded += sum(not matches[at] for at in failed)
 
     def _framed(self, record: ReadRecord) -> list[Framed]:
         parts = []

@@ -69,18 +69,18 @@ class Sessions:
     def open(self, login: ConsoleLogin | None) -> Iterator[ConsoleCluster]:
         """A cluster with the rights of ``login``. Raises Problem, ClientError."""
         key = self._key(login)
-        found = self._taken(key)
-        if found is None:
-            found = _Idle(key, self._connected(login), time.monotonic())
+        idle = self._taken(key)
+        if idle is None:
+            idle = _Idle(key, self._connected(login), time.monotonic())
         try:
-            yield found.cluster
+            yield idle.cluster
         except Problem:
-            self._give_back(found)
+            self._give_back(idle)
             raise
         except BaseException:
-            found.cluster.close()  # perhaps in the middle of a response
+            idle.cluster.close()  # perhaps in the middle of a response
             raise
-        self._give_back(found)
+        self._give_back(idle)
 
     def close(self) -> None:
         with self._lock:
@@ -99,10 +99,10 @@ class Sessions:
             old = [each for each in self._idle if now - each.logged_in_at > IDLE_S]
             self._idle = [each for each in self._idle if now - each.logged_in_at <= IDLE_S]
             place = next((n for n, each in enumerate(self._idle) if each.key == key), None)
-            found = None if place is None else self._idle.pop(place)
+            idle = None if place is None else self._idle.pop(place)
         for each in old:
             each.cluster.close()
-        return found
+        return idle
 
     def _give_back(self, session: _Idle) -> None:
         with self._lock:

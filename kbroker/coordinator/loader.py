@@ -118,11 +118,11 @@ class Loader:
                 take(data, position, f"{name}:{at + position}")
                 position += size
                 continue
-            found = self._resume(data, position + 1)
-            if found < 0:
+            next_batch = self._resume(data, position + 1)
+            if next_batch < 0:
                 return position
-            self._report(name, at + position, f"{found - position} bytes are not a batch")
-            position = found
+            self._report(name, at + position, f"{next_batch - position} bytes are not a batch")
+            position = next_batch
 
     def _take_batch(self, data: bytes, position: int, where: str) -> None:
         try:

@@ -319,7 +319,7 @@ class Shard:
         self.timers = Timers()
         self._held.clear()
 
-    def _reload(self, error: WireError, told: WireError | None = None) -> None:
+    def _reload(self, error: WireError, answer: WireError | None = None) -> None:
         """Soft state has changed but its records were not written: reload from the log.
 
         told: what those hear who wait for something else.
@@ -328,7 +328,7 @@ class Shard:
             return  # the log directory went offline with the write
         logger.error("%s: cannot continue (%s); reloading", self._log.name, error)
         self.state = LOADING
-        self._drop(told or error)
+        self._drop(answer or error)
         self.machine = self._make_machine(self)
         run(self.load(RELOAD_DELAY_MS)).then(self.on_loaded)
 

@@ -185,7 +185,7 @@ def _report(node: int, text: str, asked_ms: float) -> Report | None:
     """None for a document of a later release that is another one."""
     try:
         document = json.loads(text)
-        found = [
+        facts = [
             ReportedFact(
                 node,
                 Finding(
@@ -205,7 +205,7 @@ def _report(node: int, text: str, asked_ms: float) -> Report | None:
         clients = [
             ClientFact(node, str(row["name"]), str(row["quota"])) for row in document["throttled"]
         ]
-        return Report(node, found, clients, int(document["clock_ms"] - asked_ms))
+        return Report(node, facts, clients, int(document["clock_ms"] - asked_ms))
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -252,7 +252,7 @@ def _directory(row: LogDirTotal) -> DirectoryFact:
 
 
 def _transactions(cluster: Cluster, now_ms: int) -> list[TransactionFact]:
-    found = []
+    facts = []
     rows = list_transactions(cluster, longer_than_ms=TRANSACTION_OPEN_MS)
     for row in [row for row in rows if row.state == "Ongoing"][:TRANSACTIONS_MAX]:
         try:
@@ -263,8 +263,8 @@ def _transactions(cluster: Cluster, now_ms: int) -> list[TransactionFact]:
             open_s = (now_ms - state.started_ms) / 1000
             # Its producer may have asked for more time.
             if open_s * 1000 > max(TRANSACTION_OPEN_MS, state.timeout_ms):
-                found.append(TransactionFact(row.transactional_id, open_s))
-    return found
+                facts.append(TransactionFact(row.transactional_id, open_s))
+    return facts
 
 
 # -- groups
@@ -281,7 +281,7 @@ def _groups(cluster: Cluster, watch_s: float, sleep: Callable[[float], None]) ->
     sleep(watch_s)
     after = _look(cluster, behind)
     seconds = time.monotonic() - began
-    found = []
+    facts = []
     for row in behind:
         lag = _lag(after, row.group)
         if lag <= 0:
@@ -296,8 +296,8 @@ def _groups(cluster: Cluster, watch_s: float, sleep: Callable[[float], None]) ->
         # Who is behind by what came since the last commit is not behind.
         if lag > written:
             members = 0 if row.state == "Empty" else 1
-            found.append(GroupFact(row.group, lag, seconds, read, written, members))
-    return found
+            facts.append(GroupFact(row.group, lag, seconds, read, written, members))
+    return facts
 
 
 class _Look(NamedTuple):
@@ -330,13 +330,13 @@ def dangerous_settings(cluster: Cluster, brokers: int) -> list[SettingFact]:
 
 
 def _topic_values(cluster: Cluster, names: list[str]) -> dict[str, dict[str, str | None]]:
-    found: dict[str, dict[str, str | None]] = {}
+    values: dict[str, dict[str, str | None]] = {}
     for first in range(0, len(names), TOPICS_AT_ONCE):
         some = names[first : first + TOPICS_AT_ONCE]
         for name, rows in describe_configs(cluster, TOPIC, some, [MIN_IN_SYNC, UNCLEAN]).items():
             if not isinstance(rows, RejectedError):
-                found[name] = {row.name: row.value for row in _of_list(rows)}
-    return found
+                values[name] = {row.name: row.value for row in _of_list(rows)}
+    return values
 
 
 def _of_list(rows: list[Setting]) -> list[Setting]:

@@ -20,13 +20,13 @@ def pattern_of(request: HttpRequest) -> str:
     return request.query.get("qry", "*")
 
 
-def jmx_pieces(found: Iterable[Samples], rates: MeterRates, pattern: str) -> Iterator[str]:
+def jmx_pieces(samples_of: Iterable[Samples], rates: MeterRates, pattern: str) -> Iterator[str]:
     """The text, in pieces: the MBeans whose names match a pattern with ``*``."""
     yield '{"beans":[\n'
     separator = ""
     merged: dict[str, dict[str, Any]] = {}
     rates.look(time.monotonic())
-    for bean, samples in found:
+    for bean, samples in samples_of:
         lines = []
         for tags, value in samples:
             name = object_name(bean, tags)

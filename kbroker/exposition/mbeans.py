@@ -146,15 +146,15 @@ def _times_lines(bean: Bean, name: str, samples: Iterable[Sample]) -> Iterator[s
     """Like those of a summary, but without a sum, and of gauges: that is what dashboards expect."""
     counts = [f"# HELP {name}_count {bean.help}", f"# TYPE {name}_count counter"]
     lines = [f"# HELP {name} {bean.help}", f"# TYPE {name} gauge"]
-    found = False
+    has_samples = False
     for tags, times in samples:
-        found = True
+        has_samples = True
         labels = f"{{{tags.text}}}" if tags.text else ""
         before = f"{tags.text}," if tags.text else ""
         counts.append(f"{name}_count{labels} {times.total}")
         for text, value in zip(QUANTILE_TEXTS, times.quantiles, strict=True):
             lines.append(f'{name}{{{before}quantile="{text}"}} {value:g}')
-    if found:
+    if has_samples:
         yield "\n".join(counts) + "\n"
         yield "\n".join(lines) + "\n"
 
@@ -180,10 +180,10 @@ def quoted(value: str) -> str:
 def attributes(bean: Bean, value: Value) -> dict[str, Any]:
     """The attributes of an MBean that there are figures for."""
     if bean.kind == TIMES:
-        found = {"Count": value.total, "Mean": value.mean} | dict(
+        values = {"Count": value.total, "Mean": value.mean} | dict(
             zip(PERCENTILES, value.quantiles, strict=True)
         )
-        return found if value.rate is None else found | {RATE: value.rate}
+        return values if value.rate is None else values | {RATE: value.rate}
     if bean.kind == METER:
         return {"Count": value}
     return {bean.name if bean.kind == ATTRIBUTE else "Value": value}

@@ -39,25 +39,25 @@ class MeterRates:
     def attributes(self, name: str, count: int) -> dict[str, Any]:
         """The rates of a meter, by the names of attributes."""
         mean = count / max(self._at_s - self._started_s, _STEP_MIN_S)
-        found = self._known.get(name)
-        if found is None:
-            found = self._advanced(name, count, mean)
-        return {MEAN_RATE: mean, **dict(zip(MINUTES, found[1], strict=True))}
+        state = self._known.get(name)
+        if state is None:
+            state = self._advanced(name, count, mean)
+        return {MEAN_RATE: mean, **dict(zip(MINUTES, state[1], strict=True))}
 
     def _advanced(self, name: str, count: int, mean: float) -> tuple[int, list[float]]:
         before = self._before.get(name)
         if before is None or count < before[0]:
-            found = count, [mean] * len(MINUTES)
+            state = count, [mean] * len(MINUTES)
         else:
             now = (count - before[0]) / self._step_s if self._step_s else mean
             rates = [
                 rate + (now - rate) * -math.expm1(-self._step_s / (60 * minutes))
                 for rate, minutes in zip(before[1], MINUTES.values(), strict=True)
             ]
-            found = count, rates
+            state = count, rates
         if len(self._known) < METERS_MAX:
-            self._known[name] = found
-        return found
+            self._known[name] = state
+        return state
 
 
 def started_s(pid: int, now_s: float) -> float:

@@ -133,13 +133,13 @@ async def partition_result(
     if isinstance(started, WireError):
         return failed(number, started)
     try:
-        found = await started.call
+        deleted = await started.call
     except WireError as error:
         return failed(number, error)
     result = DeleteRecordsResponse.DeleteRecordsPartitionResult(
-        partition_index=number, low_watermark=found.low_watermark
+        partition_index=number, low_watermark=deleted.low_watermark
     )
-    if found.low_watermark < started.deletion.offset:
+    if deleted.low_watermark < started.deletion.offset:
         # COMPAT: one that is not in time keeps the low watermark of before, as in Kafka.
         result.error_code = int(ErrorCode.REQUEST_TIMED_OUT)
         behind.append((started.deletion, result))

@@ -131,8 +131,8 @@ async def handle_list_offsets(
             return WireError(ErrorCode.INVALID_REQUEST)
         return look_up(ctx, request, *place, partition, owners)
 
-    def result(partition: Asked, found: OffsetLookup | WireError) -> Coroutine[object, None, Row]:
-        return partition_result(ctx, partition, found)
+    def result(partition: Asked, lookup: OffsetLookup | WireError) -> Coroutine[object, None, Row]:
+        return partition_result(ctx, partition, lookup)
 
     response = ListOffsetsResponse()
     entry = ListOffsetsResponse.ListOffsetsTopicResponse

@@ -71,25 +71,25 @@ async def handle_metadata(
 ) -> MetadataResponse | bytes:
     """Brokers, and the requested topics."""
     image = ctx.image
-    found: list[Found]
+    topics: list[Found]
     if request.topics is None or (ctx.api_version == 0 and not request.topics):
         shown = ctx.allowed(AclOperation.DESCRIBE, Kind.TOPIC, image.topics, is_filter=True)
-        found = list(image.topics.values())
+        topics = list(image.topics.values())
         if shown is not EVERYTHING:
-            found = [topic for topic in found if topic.name in shown]
+            topics = [topic for topic in topics if topic.name in shown]
     else:
         entries = unique(request.topics)
         check_entries(ctx, entries)
         describable = ctx.allowed(AclOperation.DESCRIBE, Kind.TOPIC, named(ctx, entries))
         failed = await create_missing(ctx, request, entries, describable)
-        found = [find(ctx, entry, failed, describable) async for entry in ctx.each(entries)]
+        topics = [find(ctx, entry, failed, describable) async for entry in ctx.each(entries)]
     response = with_brokers(ctx)
-    key = response_key(ctx, request, response, found)
+    key = response_key(ctx, request, response, topics)
     if key is None:
-        return await complete(ctx, request, response, found)
+        return await complete(ctx, request, response, topics)
     derived = image.derived
     if key not in derived:
-        await complete(ctx, request, response, found)
+        await complete(ctx, request, response, topics)
         out = bytearray()
         await ctx.slices.finish(codec.encode_steps(response, ctx.api_version, out))
         if len(derived) >= KEPT_RESPONSES_MAX:
@@ -100,7 +100,7 @@ async def handle_metadata(
 
 
 def response_key(
-    ctx: RequestContext, request: MetadataRequest, response: MetadataResponse, found: list[Found]
+    ctx: RequestContext, request: MetadataRequest, response: MetadataResponse, topics: list[Found]
 ) -> tuple[object, ...] | None:
     """The cache key: all that a response depends on besides the image. None if caching is not worth
     it.
@@ -108,7 +108,7 @@ def response_key(
     Ten thousand partitions take tens of milliseconds, in which no other request is served.
     """
     partitions = 0
-    for topic in found:
+    for topic in topics:
         if not isinstance(topic, TopicImage):
             return None
         partitions += len(topic.partitions)
@@ -121,18 +121,18 @@ def response_key(
         request.include_topic_authorized_operations,
         request.include_cluster_authorized_operations,
         tuple((broker.node_id, broker.host, broker.port) for broker in response.brokers),
-        tuple(topic.name for topic in found),
+        tuple(topic.name for topic in topics),
     )
 
 
 async def complete(
-    ctx: RequestContext, request: MetadataRequest, response: MetadataResponse, found: list[Found]
+    ctx: RequestContext, request: MetadataRequest, response: MetadataResponse, topics: list[Found]
 ) -> MetadataResponse:
     """Add the topics, and the authorized operations if requested."""
     reachable = frozenset(broker.node_id for broker in response.brokers)
     response.topics = [
         describe(ctx, topic, reachable) if isinstance(topic, TopicImage) else topic
-        async for topic in ctx.each(found)
+        async for topic in ctx.each(topics)
     ]
     if request.include_topic_authorized_operations:
         async for topic in ctx.each(response.topics):

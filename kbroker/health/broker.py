@@ -148,8 +148,8 @@ def is_serving(process: ProcessFact) -> bool:
 def checks(facts: BrokerFacts, probe: str) -> list[Check]:
     """The checks of a probe: LIVE, READY, WRITES or HEALTHY."""
     problems: dict[str, str] = {}
-    for found in failing(findings(facts), probe):
-        problems.setdefault(found.check, found.what)
+    for finding in failing(findings(facts), probe):
+        problems.setdefault(finding.check, finding.what)
     names: dict[str, str] = {SUPERVISOR_NAME: ""}
     if probe != LIVE:
         names["log-dirs"] = ""

@@ -228,9 +228,9 @@ def _of_partitions(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def _of_disks(facts: ClusterFacts) -> Iterator[Finding]:
-    told = {row.node for row in facts.reported}
+    reporting = {row.node for row in facts.reported}
     for node, one in facts.disks:
-        if node in told:
+        if node in reporting:
             continue  # it knows its own better
         subject = f"log directory {one.path} of broker {node}"
         command = f"df -h {shlex.quote(one.path)}"

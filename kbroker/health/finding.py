@@ -37,7 +37,7 @@ class Finding(NamedTuple):
     @property
     def document(self) -> dict[str, Any]:
         """As JSON shows it; what nobody knows is absent."""
-        found: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "kind": self.kind,
             "severity": self.severity,
             "scope": self.scope,
@@ -46,17 +46,17 @@ class Finding(NamedTuple):
             "cost": self.cost,
         }
         if self.command is not None:
-            found["command"] = self.command
+            fields["command"] = self.command
         if self.since_ms is not None:
-            found["since_ms"] = self.since_ms
-        return found
+            fields["since_ms"] = self.since_ms
+        return fields
 
 
 def by_severity(findings: Iterable[Finding]) -> list[Finding]:
     """The worst first, otherwise in their order."""
-    return sorted(findings, key=lambda found: _ORDER[found.severity])
+    return sorted(findings, key=lambda finding: _ORDER[finding.severity])
 
 
 def failing(findings: Iterable[Finding], what: str) -> list[Finding]:
     """Those that fail LIVE, READY, WRITES or HEALTHY."""
-    return [found for found in findings if what in found.fails]
+    return [finding for finding in findings if what in finding.fails]

@@ -163,13 +163,13 @@ class HostedReplicas:
         present = self.replica(key)
         if present is None:
             return False
-        told = present.told
-        if (told.leader, told.leader_epoch) != (state.leader, state.leader_epoch):
+        state_here = present.told
+        if (state_here.leader, state_here.leader_epoch) != (state.leader, state.leader_epoch):
             return False
-        if told.partition_epoch >= state.partition_epoch:
+        if state_here.partition_epoch >= state.partition_epoch:
             return False
-        told = told._replace(isr=state.isr, partition_epoch=state.partition_epoch)
-        self._topics[key[0]].replicas[key[1]] = present._replace(told=told)
+        state_here = state_here._replace(isr=state.isr, partition_epoch=state.partition_epoch)
+        self._topics[key[0]].replicas[key[1]] = present._replace(told=state_here)
         return True
 
     # -- StopReplica --
@@ -197,8 +197,8 @@ class HostedReplicas:
         """Stop leading or following a partition; its log stays."""
         present = self.replica(key)
         if present is not None:
-            told = present.told._replace(leader=NO_LEADER)
-            self._topics[key[0]].replicas[key[1]] = present._replace(told=told)
+            state_here = present.told._replace(leader=NO_LEADER)
+            self._topics[key[0]].replicas[key[1]] = present._replace(told=state_here)
 
     def remove(self, key: PartitionKey, slot_incarnation: int) -> bool:
         """Remove a replica whose log is deleted, if it is this one. Its slot is not freed."""

@@ -201,10 +201,10 @@ class _Values:
     def _made(self, values: list[Any]) -> Any:
         types = tuple(map(type, values))
         if types not in self._known:
-            for name, found, shape, value in zip(
+            for name, type_, shape, value in zip(
                 self._names, types, self._shapes, values, strict=True
             ):
-                if found not in shape.types:
+                if type_ not in shape.types:
                     raise _within(f"{self._cls.__name__}.{name}", _unexpected(shape.types, value))
             self._known.add(types)
         if self._nested:

@@ -72,7 +72,7 @@ def receive_connections(sock: socket.socket, reserved: int = 0) -> list[tuple[in
     Takes a bounded number; ``sock`` stays readable while more wait. A connection whose descriptor
     did not fit this process's table is closed by the kernel, and reported as closed.
     """
-    found: list[tuple[int, int, str]] = []
+    connections: list[tuple[int, int, str]] = []
     kept = first_kept(reserved)
     for _ in range(_RECEIVE_MAX):
         try:
@@ -95,8 +95,8 @@ def receive_connections(sock: socket.socket, reserved: int = 0) -> list[tuple[in
                              dropped, SHORTAGES[errno.EMFILE])  # fmt: skip
             send_closed(sock, [peer_host])
             continue
-        found.append((fd, _HEADER.unpack_from(body)[0], peer_host))
-    return found
+        connections.append((fd, _HEADER.unpack_from(body)[0], peer_host))
+    return connections
 
 
 def _descriptor_of(ancillary: list[tuple[int, int, bytes]]) -> int | None:

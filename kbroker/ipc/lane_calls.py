@@ -75,14 +75,14 @@ def pack(outbox: deque[bytes]) -> tuple[bytes, int]:
     """The next message with entries of ``outbox``, and the number of them in it."""
     if len(outbox) == 1:
         return _SIZE.pack(len(outbox[0])) + outbox[0], 1
-    found: list[bytes] = []
+    packed: list[bytes] = []
     size = 0
     for count, part in enumerate(outbox):
         size += len(part)
-        if found and size > MESSAGE_BYTES:
-            return b"".join(found), count
-        found += (_SIZE.pack(len(part)), part)
-    return b"".join(found), len(outbox)
+        if packed and size > MESSAGE_BYTES:
+            return b"".join(packed), count
+        packed += (_SIZE.pack(len(part)), part)
+    return b"".join(packed), len(outbox)
 
 
 def send_all(outbox: deque[bytes], send: Callable[[bytes], bool]) -> bool:

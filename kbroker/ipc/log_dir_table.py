@@ -46,12 +46,12 @@ def space_of(path: str, *, as_root: bool | None = None) -> Space | None:
     keeps back for root; None: as this process may.
     """
     try:
-        found = os.statvfs(path)
+        system = os.statvfs(path)
     except OSError:
         return None
     is_root = os.geteuid() == 0 if as_root is None else as_root
-    free = found.f_bfree if is_root else found.f_bavail
-    return Space(found.f_blocks * found.f_frsize, free * found.f_frsize)
+    free = system.f_bfree if is_root else system.f_bavail
+    return Space(system.f_blocks * system.f_frsize, free * system.f_frsize)
 
 
 class LogDirTable:

@@ -98,12 +98,12 @@ class NamedMemory:
 
 def named_runs() -> dict[str, list[str]]:
     """The regions that have names, by nonce; none where there is no /dev/shm."""
-    found: dict[str, list[str]] = {}
+    regions: dict[str, list[str]] = {}
     with suppress(OSError):
         for name in os.listdir(DIRECTORY):
             if match := _NAME.fullmatch(name):
-                found.setdefault(match[1], []).append(match[2])
-    return found
+                regions.setdefault(match[1], []).append(match[2])
+    return regions
 
 
 def path_of(nonce: str, region: str) -> str:
@@ -123,8 +123,8 @@ def open_region(nonce: str, region: str) -> int:
 def is_held(fd: int) -> bool:
     """Whether the supervisor that has locked this INDEX lives. Raises OSError."""
     asked = _FLOCK.pack(fcntl.F_RDLCK, 0, 0, 0, 0)
-    found: int = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))[0]
-    return found != fcntl.F_UNLCK
+    lock_type: int = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))[0]
+    return lock_type != fcntl.F_UNLCK
 
 
 def is_running(nonce: str) -> bool:

@@ -23,10 +23,10 @@ class Layout(NamedTuple):
     brokers: dict[int, str]
     topics: dict[str, dict[int, int]]
 
-    def with_found(self, found: Iterable[tuple[str, int, int]]) -> Layout:
+    def with_found(self, partitions: Iterable[tuple[str, int, int]]) -> Layout:
         """With partitions (topic, broker, number) that exist in directories, too."""
         topics = {topic: dict(counts) for topic, counts in self.topics.items()}
-        for topic, broker, number in found:
+        for topic, broker, number in partitions:
             counts = topics.setdefault(topic, {})
             counts[broker] = max(counts.get(broker, 0), number + 1)
         return self._replace(topics=topics)

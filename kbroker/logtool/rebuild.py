@@ -208,16 +208,16 @@ def _rebuild_txn_index(
     path: str, base: int, scan: Scan, check: IndexCheck, log_start_offset: int
 ) -> None:
     """Keep an index that matches the log: it may list transactions whose records are removed."""
-    found = [AbortedTransaction(*entry) for entry in scan.aborted]
+    aborted = [AbortedTransaction(*entry) for entry in scan.aborted]
     try:
         entries = read_entries(path, base, scan.next_offset)
         has_gaps = check.gap_count > 0 or walk.was_compacted(os.path.dirname(path))
         if not walk.index_disagrees(
-            entries, found, log_start_offset=log_start_offset, has_gaps=has_gaps
+            entries, aborted, log_start_offset=log_start_offset, has_gaps=has_gaps
         ):
             return
     except CorruptTxnIndexError:
         pass  # it is replaced
-    write_anew(path, found)
+    write_anew(path, aborted)
     give_to_owner(path)
     sync_file(path)

@@ -98,15 +98,15 @@ def kind_of(path: str) -> str:
 
 def partition_dirs(log_dir: str) -> list[str]:
     """Directories of partitions, future replicas and strays; not those that wait for deletion."""
-    found = []
+    directories = []
     with os.scandir(log_dir) as entries:
         for entry in entries:
             named = parse_partition_dir(entry.name) or entry.name.endswith(
                 (FUTURE_DIR_SUFFIX, STRAY_DIR_SUFFIX)
             )
             if named and entry.is_dir(follow_symlinks=False):
-                found.append(entry.path)
-    return sorted(found)
+                directories.append(entry.path)
+    return sorted(directories)
 
 
 def partition_files(directory: str) -> list[str]:

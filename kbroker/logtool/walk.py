@@ -37,11 +37,11 @@ def producers_before(directory: str, base_offset: int) -> ProducerState:
         if not state.end_offset <= offset <= base_offset:
             continue
         try:
-            found = read_snapshot(directory, offset)
+            snapshot = read_snapshot(directory, offset)
         except CorruptSnapshotError:
             continue  # an older one and a longer walk give the same state
-        if found is not None:
-            state = found
+        if snapshot is not None:
+            state = snapshot
             break
     for at, base in enumerate(bases):
         if base >= base_offset:
@@ -72,7 +72,7 @@ def was_compacted(directory: str) -> bool:
 
 def index_disagrees(
     entries: list[AbortedTransaction],
-    found: list[AbortedTransaction],
+    aborted: list[AbortedTransaction],
     *,
     log_start_offset: int,
     has_gaps: bool,
@@ -82,11 +82,11 @@ def index_disagrees(
     Records may be gone, by compaction or below the log's start. Then a transaction may be named
     that the walk did not see, or have begun earlier, or count as open for longer.
     """
-    if entries == found:
+    if entries == aborted:
         return None
     known = {(entry.producer_id, entry.last_offset): entry for entry in entries}
     partial = has_gaps or log_start_offset > 0
-    for seen in found:
+    for seen in aborted:
         entry = known.pop((seen.producer_id, seen.last_offset), None)
         what = f"the transaction of producer {seen.producer_id} aborted at {seen.last_offset}"
         if entry is None:

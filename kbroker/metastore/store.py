@@ -279,9 +279,9 @@ class Store(ABC):
         return self.apply([StoreOperation("delete", path, b"", version)])
 
 
-def foreign_cluster(found: str | None, expected: str) -> WrongCluster:
+def foreign_cluster(actual: str | None, expected: str) -> WrongCluster:
     """The error for a shared store that belongs to cluster ``found``."""
-    known = f"is of cluster {found}" if found else "knows no cluster id"
+    known = f"is of cluster {actual}" if actual else "knows no cluster id"
     return WrongCluster(
         f"the ZooKeeper of zookeeper.connect {known}, the log directories are of cluster "
         f"{expected}. Check the setting, its path too, or start with log directories of that "

@@ -152,8 +152,8 @@ class ZooKeeperStore(Store):
     # -- requests ----------------------------------------------------------------------------
 
     def get(self, path: str) -> Pending[Node]:
-        def node(found: Any) -> Node:
-            return _node(path, found)
+        def node(value: Any) -> Node:
+            return _node(path, value)
 
         return self._read(path, lambda client, at: client.get_async(at), node)
 
@@ -246,13 +246,13 @@ class ZooKeeperStore(Store):
         self._connection.start()
 
     def _read(
-        self, path: str, ask: Callable[[Any, str], RequestResult], found: Callable[[Any], Any]
+        self, path: str, ask: Callable[[Any, str], RequestResult], convert: Callable[[Any], Any]
     ) -> Pending[Any]:
         pending: Pending[Any] = Pending()
 
         def take(value: Any, error: BaseException | None) -> None:
             if error is None:
-                pending.resolve(found(value))
+                pending.resolve(convert(value))
             else:
                 pending.resolve(error=_error(error, path))
 
@@ -554,13 +554,13 @@ def _without_data(transaction: Any) -> None:
         transaction.operations[-1] = last._replace(data=None)
 
 
-def _node(path: str, found: Any) -> Node:
-    data, stat = found
+def _node(path: str, answer: Any) -> Node:
+    data, stat = answer
     return Node(path, data or b"", _stat(stat))
 
 
-def _with_count(path: str, found: Any) -> tuple[Node, int]:
-    return _node(path, found), found[1].numChildren
+def _with_count(path: str, answer: Any) -> tuple[Node, int]:
+    return _node(path, answer), answer[1].numChildren
 
 
 def _stat(stat: Any) -> NodeStat:

@@ -121,9 +121,9 @@ class KazooHandler(SequentialThreadingHandler):  # type: ignore[misc]
             poll.register(reader, select.POLLIN)
         for writer in writers:
             poll.register(writer, select.POLLOUT)
-        found = {fd for fd, _ in poll.poll(None if timeout is None else timeout * 1000)}
-        readable = [s for s in readers if s in ready or s.fileno() in found]
-        return readable, [s for s in writers if s.fileno() in found], []
+        ready_fds = {fd for fd, _ in poll.poll(None if timeout is None else timeout * 1000)}
+        readable = [s for s in readers if s in ready or s.fileno() in ready_fds]
+        return readable, [s for s in writers if s.fileno() in ready_fds], []
 
 
 class LastWarning(logging.Handler):

@@ -145,45 +145,45 @@ class _Reader:
 
     def _numbers(self, name: str, data: memoryview, is_sum: bool) -> Iterator[Point | None]:
         temporality = monotonic = 0
-        found: list[memoryview] = []
+        points: list[memoryview] = []
         for number, _, value in self._fields(data):
             if isinstance(value, memoryview):
                 if number == DATA_POINTS:
-                    found.append(value)
+                    points.append(value)
             elif is_sum and number == TEMPORALITY:
                 temporality = value
             elif is_sum and number == IS_MONOTONIC:
                 monotonic = value
-        for point in found:
+        for point in points:
             yield self._point(name, point, bool(monotonic), temporality == DELTA)
 
     def _point(self, name: str, data: memoryview, is_counter: bool, is_delta: bool) -> Point | None:
         """None without a value that is a number."""
-        found: float | None = None
+        amount: float | None = None
         for number, kind, value in self._fields(data):
             if kind == FIXED64 and isinstance(value, memoryview):
                 if number == AS_DOUBLE:
-                    found = _DOUBLE.unpack(value)[0]
+                    amount = _DOUBLE.unpack(value)[0]
                 elif number == AS_INT:
-                    found = _INT64.unpack(value)[0]
-        if found is None or not isfinite(found) or not name:
+                    amount = _INT64.unpack(value)[0]
+        if amount is None or not isfinite(amount) or not name:
             return None
-        return Point(name, self._attributes(data, ATTRIBUTES), found, is_counter, is_delta)
+        return Point(name, self._attributes(data, ATTRIBUTES), amount, is_counter, is_delta)
 
     def _histograms(
         self, name: str, data: memoryview, is_exponential: bool
     ) -> Iterator[HistogramPoint | None]:
         temporality = 0
-        found: list[memoryview] = []
+        points: list[memoryview] = []
         for number, _, value in self._fields(data):
             if isinstance(value, memoryview):
                 if number == DATA_POINTS:
-                    found.append(value)
+                    points.append(value)
             elif number == TEMPORALITY:
                 temporality = value
         field = EXPONENTIAL_ATTRIBUTES if is_exponential else HISTOGRAM_ATTRIBUTES
         read = self._exponential if is_exponential else self._histogram
-        for point in found:
+        for point in points:
             histogram = read(point)
             if histogram is None or not name:
                 yield None
@@ -260,7 +260,7 @@ class _Reader:
 
     def _attributes(self, message: memoryview, field: int) -> Attributes:
         """Those with simple values; the first ATTRIBUTES_MAX."""
-        found = []
+        attributes = []
         for pair in self._messages(message, field):
             key, text = "", None
             for number, _, value in self._fields(pair):
@@ -269,10 +269,10 @@ class _Reader:
                 elif number == VALUE and isinstance(value, memoryview):
                     text = self._any_value(value)
             if key and text is not None:
-                found.append((key, text))
-                if len(found) >= ATTRIBUTES_MAX:
+                attributes.append((key, text))
+                if len(attributes) >= ATTRIBUTES_MAX:
                     break
-        return tuple(found)
+        return tuple(attributes)
 
     def _any_value(self, data: memoryview) -> str | None:
         """The text of an AnyValue that is a string, a boolean or a number."""

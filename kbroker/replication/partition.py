@@ -124,20 +124,20 @@ class Partition:
         self.partition_epoch = partition_epoch
         return True
 
-    def take(self, told: PartitionImage) -> Change | None:
+    def take(self, image: PartitionImage) -> Change | None:
         """Take the state from the controller; None if nothing has changed."""
         before = self.role, self.leader_epoch, self.partition_epoch, self.leader, self.isr
-        if (told.leader_epoch, told.partition_epoch) < (self.leader_epoch, self.partition_epoch):
+        if (image.leader_epoch, image.partition_epoch) < (self.leader_epoch, self.partition_epoch):
             return None
         wanted = self.wanted_isr
-        self.replicas = tuple(told.replicas)
-        if told.leader == self._broker_id:
-            self.is_suspect = self.is_suspect and len(told.replicas) > 1
-            self._become(Role.REPAIRING if self.is_suspect else Role.LEADER, told)
-        elif self._broker_id in told.replicas:
-            self._become(Role.FOLLOWER, told)
+        self.replicas = tuple(image.replicas)
+        if image.leader == self._broker_id:
+            self.is_suspect = self.is_suspect and len(image.replicas) > 1
+            self._become(Role.REPAIRING if self.is_suspect else Role.LEADER, image)
+        elif self._broker_id in image.replicas:
+            self._become(Role.FOLLOWER, image)
         else:
-            self._become(Role.NONE, told)
+            self._become(Role.NONE, image)
         after = self.role, self.leader_epoch, self.partition_epoch, self.leader, self.isr
         if after == before:
             self.wanted_isr = wanted
@@ -149,12 +149,12 @@ class Partition:
             lost=not self.leads and led_in is not None,
         )
 
-    def _become(self, role: Role, told: PartitionImage) -> None:
+    def _become(self, role: Role, image: PartitionImage) -> None:
         self.role = role
-        self.leader = told.leader
-        self.leader_epoch = told.leader_epoch
-        self.partition_epoch = told.partition_epoch
-        self.isr = tuple(told.isr)
+        self.leader = image.leader
+        self.leader_epoch = image.leader_epoch
+        self.partition_epoch = image.partition_epoch
+        self.isr = tuple(image.isr)
         self.wanted_isr = None
 
     def lead_repaired(self) -> Change | None:

@@ -27,7 +27,7 @@ def nearby_replicas(
 
     racks: of live brokers that have one.
     """
-    found: Nearby = {}
+    nearby: Nearby = {}
     own = racks.get(leader)
     for number, partition in enumerate(partitions):
         if partition.leader != leader:
@@ -35,9 +35,9 @@ def nearby_replicas(
         for replica in partition.isr:
             rack = racks.get(replica)
             if rack is not None and rack != own:
-                in_rack = found.setdefault(rack, {})
+                in_rack = nearby.setdefault(rack, {})
                 in_rack[number] = (*in_rack.get(number, ()), replica)
-    return found or None
+    return nearby or None
 
 
 def choose_replica(

@@ -72,11 +72,11 @@ def _protobuf(schema: RegisteredSchema) -> Decoder:
         if name not in known:
             known.add(name)
             pool.AddSerializedFile(file.SerializeToString())
-    found = pool.FindFileByName(name)
+    described = pool.FindFileByName(name)
 
     def decode(payload: bytes) -> str:
         path, data = message_path(payload)
-        kinds = [found.message_types_by_name[each.name] for each in file.message_type]
+        kinds = [described.message_types_by_name[each.name] for each in file.message_type]
         for index in path[:-1]:
             kinds = list(kinds[index].nested_types)
         message = message_factory.GetMessageClass(kinds[path[-1]])()

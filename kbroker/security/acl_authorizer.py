@@ -62,7 +62,7 @@ def super_users(text: str) -> list[KafkaPrincipal]:
     Unlike in Kafka, ``User:`` is refused: it is more likely a slip than everybody whose certificate
     has no subject.
     """
-    found = [parse(part.strip()) for part in text.split(";") if part.strip()]
-    if not all(principal.name for principal in found):
+    principals = [parse(part.strip()) for part in text.split(";") if part.strip()]
+    if not all(principal.name for principal in principals):
         raise ValueError("a principal is written as type:name, and this one has no name")
-    return found
+    return principals

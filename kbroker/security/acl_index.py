@@ -128,10 +128,10 @@ class AclIndex:
     def rights(self, kind: int, name: str, principal: str, host: str) -> Rights:
         """What the ACLs of a resource say about a principal at a host."""
         denied = allowed = 0
-        found = False
+        has_rules = False
         rules_of = self._rules
         for rules in self._matching_rules(kind, name, rules_of):
-            found = True
+            has_rules = True
             for who in (principal, EVERYBODY):
                 hosts = rules.get(who)
                 if hosts is not None:
@@ -140,7 +140,7 @@ class AclIndex:
                         if masks is not None:
                             denied |= masks[0]
                             allowed |= masks[1]
-        return Rights(denied, allowed, found)
+        return Rights(denied, allowed, has_rules)
 
     def _matching_rules(
         self, kind: int, name: str, rules_of: Mapping[ResourcePattern, Rules]

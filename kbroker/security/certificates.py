@@ -128,9 +128,9 @@ class Authority:
 
     def signed(self, pem: bytes) -> bool:
         """Whether the first certificate of a PEM text was signed by this authority."""
-        found = x509.load_pem_x509_certificate(pem)
+        certificate = x509.load_pem_x509_certificate(pem)
         try:
-            found.verify_directly_issued_by(self._certificate)
+            certificate.verify_directly_issued_by(self._certificate)
         except Exception:  # InvalidSignature, ValueError, TypeError: all mean no
             return False
         return True
@@ -160,36 +160,38 @@ def create_authority(
 def load_authority(certificate: bytes, key: bytes) -> Authority:
     """The authority of two PEM texts. Raises CertificateError."""
     try:
-        found = x509.load_pem_x509_certificate(certificate)
+        parsed = x509.load_pem_x509_certificate(certificate)
         private = serialization.load_pem_private_key(key, password=None)
     except (ValueError, TypeError) as error:
         raise CertificateError(f"not a PEM certificate and its unencrypted key: {error}") from error
     if not isinstance(private, PrivateKey):
         raise CertificateError("its key is neither EC nor RSA")
-    if private.public_key() != found.public_key():
+    if private.public_key() != parsed.public_key():
         raise CertificateError("the key does not belong to the certificate")
-    return Authority(found, private)
+    return Authority(parsed, private)
 
 
 def names_in(pem: bytes) -> CertificateNames:
     """What the first certificate of a PEM text is for. Raises CertificateError."""
     try:
-        found = x509.load_pem_x509_certificate(pem)
+        certificate = x509.load_pem_x509_certificate(pem)
     except ValueError as error:
         raise CertificateError(f"it has no PEM certificate: {error}") from error
     hosts: list[str] = []
     try:
-        alternatives = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        alternatives = certificate.extensions.get_extension_for_class(
+            x509.SubjectAlternativeName
+        ).value
         hosts = [str(each.value) for each in alternatives]
     except x509.ExtensionNotFound:
         pass  # a client's
     try:
-        usages = found.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        usages = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
         server = ExtendedKeyUsageOID.SERVER_AUTH in usages
     except x509.ExtensionNotFound:
         server = True  # it may be used for everything
-    key_type = RSA if isinstance(found.public_key(), rsa.RSAPublicKey) else EC
-    return CertificateNames(_common_name(found), hosts, server, key_type)
+    key_type = RSA if isinstance(certificate.public_key(), rsa.RSAPublicKey) else EC
+    return CertificateNames(_common_name(certificate), hosts, server, key_type)
 
 
 def ends_at(pem: bytes) -> datetime:
@@ -290,8 +292,8 @@ def _general_name(host: str) -> x509.GeneralName:
 
 
 def _common_name(certificate: x509.Certificate) -> str:
-    found = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    return str(found[0].value) if found else ""
+    attributes = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(attributes[0].value) if attributes else ""
 
 
 def _ends_at(certificate: x509.Certificate) -> datetime:

@@ -47,10 +47,10 @@ class CustomAuthorizer:
     ) -> list[bool]:
         try:
             verdicts = self._authorizer.authorize(principal, host, operation, kind, names)
-            found = [verdict is True for verdict in verdicts]
-            if len(found) != len(names):
-                raise ValueError(f"{len(found)} verdicts about {len(names)} resources")
-            return found
+            allowed = [verdict is True for verdict in verdicts]
+            if len(allowed) != len(names):
+                raise ValueError(f"{len(allowed)} verdicts about {len(names)} resources")
+            return allowed
         except Exception:
             self._log()
             return [False] * len(names)

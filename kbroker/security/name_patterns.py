@@ -30,16 +30,16 @@ def compiled(pattern: str, replacement: str = "") -> Any:
     options.log_errors = False
     options.max_mem = _MEMORY_MAX
     try:
-        found = re2.compile(pattern, options)
+        regex = re2.compile(pattern, options)
     except re2.error as error:
         reason = error.args[0] if error.args else error
         if isinstance(reason, bytes):
             reason = reason.decode("utf-8", "replace")
         raise BadPattern(f"the pattern {pattern[:80]!r} is not supported: {reason}") from error
-    wrong = _wrong_group(found, replacement)
+    wrong = _wrong_group(regex, replacement)
     if wrong:
         raise BadPattern(f"the replacement {replacement[:80]!r} is not supported: {wrong}")
-    return found
+    return regex
 
 
 def replaced(pattern: Any, replacement: str, name: str, count: int = 0) -> str:

@@ -16,13 +16,13 @@ def load(setting: str, name: str, methods: tuple[str, ...]) -> Any:
     if not module_name or not all(map(str.isidentifier, name.split("."))):
         raise ConfigError(setting, name, ALLOWED)
     try:
-        found = getattr(import_module(module_name), class_name)
+        loaded = getattr(import_module(module_name), class_name)
     except ModuleNotFoundError as error:
         text = f"{ALLOWED}: there is no module {error.name} (Java classes are never loaded)"
         raise ConfigError(setting, name, text) from error
     except Exception as error:  # whatever the module does when it is imported
         raise ConfigError(setting, name, f"{ALLOWED}: {error!r}") from error
     for method in methods:
-        if not callable(getattr(found, method, None)):
+        if not callable(getattr(loaded, method, None)):
             raise ConfigError(setting, name, f"a class with a method {method}")
-    return found
+    return loaded

@@ -142,8 +142,10 @@ class Intents:
 
         newest, at = None, 0
         columns = ["key", "value", "offset"]
-        for found in read_arrow(self._cluster, self._topic, 0, start, end, columns=columns):
-            for key, value, offset in zip(*(c.to_pylist() for c in found.columns), strict=True):
+        for columns_read in read_arrow(self._cluster, self._topic, 0, start, end, columns=columns):
+            for key, value, offset in zip(
+                *(c.to_pylist() for c in columns_read.columns), strict=True
+            ):
                 if key == write.encode():
                     newest, at = value, offset
         document: dict[str, Any] = json.loads(newest) if newest is not None else {}

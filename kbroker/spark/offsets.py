@@ -345,7 +345,7 @@ def stream_ranges(
     ends: Mapping[TopicPartition, int],
     *,
     anew: Iterable[str] = (),
-    told: Container[TopicPartition] = (),
+    reported: Container[TopicPartition] = (),
 ) -> list[OffsetRange]:
     """The ranges of a micro-batch between two offsets of the query.
 
@@ -373,6 +373,6 @@ def stream_ranges(
             lost.append(Lost(topic, partition, start, None, None, end))
             start = end
         ranges.append(OffsetRange(topic, partition, start, end))
-    missed = [one for one in lost if (one.topic, one.partition) not in told]
+    missed = [one for one in lost if (one.topic, one.partition) not in reported]
     report_loss(missed, options.fail_on_data_loss)
     return ranges

@@ -188,10 +188,10 @@ def _cut_by_count(ranges: list[OffsetRange], min_partitions: int) -> list[Offset
         one.count for one, is_whole in zip(ranges, whole, strict=True) if not is_whole
     )
     split_parts = max(min_partitions - sum(whole), 1)
-    found: list[OffsetRange] = []
+    pieces: list[OffsetRange] = []
     for one, is_whole in zip(ranges, whole, strict=True):
-        found += [one] if is_whole else one.cut(_share(one.count, split_total, split_parts))
-    return found
+        pieces += [one] if is_whole else one.cut(_share(one.count, split_total, split_parts))
+    return pieces
 
 
 def _share(count: int, total: int, parts: int) -> int:

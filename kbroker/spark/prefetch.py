@@ -85,19 +85,19 @@ class Prefetch:
             self._ahead = None
             ahead.join()
             if ahead.ended:
-                return ahead.found
+                return ahead.batches
         return self.read_now(ranges, topic_ids)
 
     def read_now(
         self, ranges: Sequence[OffsetRange], topic_ids: Mapping[str, bytes]
     ) -> list[pa.RecordBatch] | None:
         """Like ``read``, but ignoring what was read ahead."""
-        found: list[pa.RecordBatch] = []
+        read: list[pa.RecordBatch] = []
         rows = size = 0
         try:
             with closing(read_ranges(self._options, ranges, self._schema, topic_ids)) as batches:
                 for batch in batches:
-                    found.append(batch)
+                    read.append(batch)
                     rows, size = rows + batch.num_rows, size + batch.nbytes
                     if size > PREFETCH_BYTES_MAX:
                         break
@@ -106,7 +106,7 @@ class Prefetch:
             return None
         if rows:
             self._row_bytes = size / rows
-        return found if size <= PREFETCH_BYTES_MAX else None
+        return read if size <= PREFETCH_BYTES_MAX else None
 
 
 class _Ahead(threading.Thread):
@@ -120,13 +120,13 @@ class _Ahead(threading.Thread):
     ) -> None:
         super().__init__(name="kbroker-prefetch", daemon=True)
         self.wanted = (ranges, topic_ids)
-        self.found: list[pa.RecordBatch] | None = None
+        self.batches: list[pa.RecordBatch] | None = None
         self.ended = False
         self._prefetch = prefetch
 
     def run(self) -> None:
         try:
-            self.found = self._prefetch.read_now(*self.wanted)
+            self.batches = self._prefetch.read_now(*self.wanted)
             self.ended = True
         except Exception as error:
             logger.debug("reading ahead failed: %s", error)

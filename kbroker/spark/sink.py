@@ -293,8 +293,10 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         transactions belong to this batch; no task's attempt is known then. If it does not, a
         restart of the query aborts them.
         """
-        told = next((one.attempt for one in messages if isinstance(one, WrittenRows)), None)
-        attempt = told or self._attempt_of_checkpoint(batchId)
+        from_messages = next(
+            (one.attempt for one in messages if isinstance(one, WrittenRows)), None
+        )
+        attempt = from_messages or self._attempt_of_checkpoint(batchId)
         if attempt is not None:
             self._abort(messages, attempt)
 

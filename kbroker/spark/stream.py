@@ -199,7 +199,7 @@ class StreamProgress:
         self._target: dict[TopicPartition, int] | None = None
         self._ids: StreamTopicIds | None = None
         # Records lost before the starts of the micro-batch that is planned next.
-        self._told: set[TopicPartition] = set()
+        self._reported: set[TopicPartition] = set()
         self._triggered_at = 0.0
         self._committed: dict[TopicPartition, int] = {}
         self._sizes: Mapping[TopicPartition, tuple[int, int]] = {}
@@ -278,15 +278,15 @@ class StreamProgress:
         anew = ids.anew(now)
         _, lost = changed_partitions(starts, ends)
         lost += [Lost(*key, starts[key], None, None, ends[key]) for key in _behind(starts, ends)]
-        told = {(one.topic, one.partition) for one in lost}
+        lost_keys = {(one.topic, one.partition) for one in lost}
         lost += [
             Lost(*key, start, None, None, ends.get(key))
             for key, start in sorted(starts.items())
-            if key[0] in anew and key not in told and start > 0
+            if key[0] in anew and key not in lost_keys and start > 0
         ]
-        fresh = [one for one in lost if (one.topic, one.partition) not in self._told]
+        fresh = [one for one in lost if (one.topic, one.partition) not in self._reported]
         report_loss(lost if options.fail_on_data_loss else fresh, options.fail_on_data_loss)
-        self._told = {(one.topic, one.partition) for one in lost}
+        self._reported = {(one.topic, one.partition) for one in lost}
         same = set(ids.known()) - anew
         back = {key for key in starts if key[0] in anew and key in ends}
         back |= {
@@ -308,7 +308,7 @@ class StreamProgress:
         micro-batch.
         """
         firsts = self.view.list_offsets(dict.fromkeys(keys, EARLIEST)) if keys else {}
-        found, now, ids = dict(ends), self.view.topic_ids(), self._known_ids()
+        next_ends, now, ids = dict(ends), self.view.topic_ids(), self._known_ids()
         for topic in {*anew, *(topic for topic, _ in keys)}:
             of_topic = [key for key in keys if key[0] == topic]
             at = {key: min(starts[key], firsts.get(key, starts[key])) for key in of_topic}
@@ -317,10 +317,10 @@ class StreamProgress:
             # the new one.
             ids.go_back(topic, now.get(topic), at if moves else {})
             if moves and topic in anew:
-                found = {key: end for key, end in found.items() if key[0] != topic}
-            found |= at if moves else {}
+                next_ends = {key: end for key, end in next_ends.items() if key[0] != topic}
+            next_ends |= at if moves else {}
         ids.arrive(starts)
-        return found
+        return next_ends
 
     def _known_ids(self) -> StreamTopicIds:
         if self._ids is None:
@@ -399,14 +399,14 @@ class StreamProgress:
             # A micro-batch planned by an earlier run: its topic ids have not been requested yet.
             self.view.partition_counts({topic for topic, _ in ends})
         anew = ids.anew(self.view.topic_ids())
-        found = with_attempts(
+        ranges = with_attempts(
             options,
             lambda: stream_ranges(
-                self.view, options, starts, ends, anew=anew, told=frozenset(self._told)
+                self.view, options, starts, ends, anew=anew, reported=frozenset(self._reported)
             ),
         )
-        self._told = set()
-        return [one for one in found if one.count]
+        self._reported = set()
+        return [one for one in ranges if one.count]
 
     def plan(self, ranges: list[OffsetRange]) -> list[InputPartition]:
         """Tasks of a micro-batch."""

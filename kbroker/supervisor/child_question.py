@@ -21,10 +21,10 @@ def answer_of_child(ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     with open(reader, "rb") as pipe:
         document = pipe.read()
     os.waitpid(child, 0)
-    found: dict[str, Any] = {"error": "the process that asks was killed"}
+    answer: dict[str, Any] = {"error": "the process that asks was killed"}
     if document:
-        found = json.loads(document)
-    return found
+        answer = json.loads(document)
+    return answer
 
 
 def _reply(writer: int, ask: Callable[[], dict[str, Any]]) -> None:

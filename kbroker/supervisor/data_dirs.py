@@ -227,11 +227,11 @@ def _guard_of_clock(paths: list[str]) -> ClockGuard:
 
 def _last_written_ms(path: str) -> int | None:
     """The last time a broker wrote one of its own files here; None if none did."""
-    found = []
+    times_ms = []
     for name in (CLEAN_SHUTDOWN_NAME, *CHECKPOINTS, CLEANER_CHECKPOINT):
         with suppress(OSError):
-            found.append(os.stat(os.path.join(path, name)).st_mtime_ns // 1_000_000)
-    return max(found, default=None)
+            times_ms.append(os.stat(os.path.join(path, name)).st_mtime_ns // 1_000_000)
+    return max(times_ms, default=None)
 
 
 def _agreed_broker_id(metas: dict[str, dict[str, str]], config: BrokerConfig) -> int:

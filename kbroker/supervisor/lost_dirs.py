@@ -110,8 +110,8 @@ def remember(directories: Sequence[str], configured: Sequence[str]) -> None:
 
 def _missing_partitions(directories: Iterable[str]) -> list[TopicPartition]:
     """Partitions in the metadata store that are in no directory. Raises OSError."""
-    found = {key for path in directories for key in scan_partitions(path)}
-    return sorted(_stored_partitions(directories) - found)
+    present = {key for path in directories for key in scan_partitions(path)}
+    return sorted(_stored_partitions(directories) - present)
 
 
 def _stored_partitions(directories: Iterable[str]) -> set[TopicPartition]:

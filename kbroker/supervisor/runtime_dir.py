@@ -117,17 +117,17 @@ def check_base(base: str) -> None:
     Another user may have created it, in ``/tmp`` for example, and then owns the sockets in it. In a
     directory that many write to, as ``/tmp`` itself, the sticky bit keeps others from doing so.
     """
-    found = os.lstat(base)
-    if not stat.S_ISDIR(found.st_mode):
-        kind = "a link" if stat.S_ISLNK(found.st_mode) else "not one"
+    status = os.lstat(base)
+    if not stat.S_ISDIR(status.st_mode):
+        kind = "a link" if stat.S_ISLNK(status.st_mode) else "not one"
         raise ConfigError("runtime.dir", base, f"a directory; it is {kind}")
-    if found.st_uid not in (0, os.geteuid()):
+    if status.st_uid not in (0, os.geteuid()):
         raise ConfigError(
             "runtime.dir",
             base,
-            f"a directory owned by the broker's user; user {found.st_uid} owns it",
+            f"a directory owned by the broker's user; user {status.st_uid} owns it",
         )
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX:
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX:
         raise ConfigError(
             "runtime.dir", base, "a directory that no other user can write to (chmod go-w)"
         )

@@ -30,20 +30,20 @@ def config_at_start(config: BrokerConfig, broker_id: int, log_dirs: list[str]) -
     secured = any(each.uses_tls or each.uses_sasl for each in config.listeners)
     if not secured or not config[SECRET]:
         return config
-    found = answer_of_child(partial(_read, config, broker_id, log_dirs))
-    if "error" in found:
-        logger.warning("starting without the stored settings: %s", found["error"])
+    stored = answer_of_child(partial(_read, config, broker_id, log_dirs))
+    if "error" in stored:
+        logger.warning("starting without the stored settings: %s", stored["error"])
         return config
-    return effective_config(config, found, broker_id)
+    return effective_config(config, stored, broker_id)
 
 
 def _read(config: BrokerConfig, broker_id: int, log_dirs: list[str]) -> dict[str, Any]:
     """In the child: the layers of the image, or the error."""
     nodes = {f"{paths.BROKER_CONFIGS}/{broker_id}": str(broker_id), _DEFAULT_NODE: DEFAULT}
     try:
-        found = _nodes(config, log_dirs, list(nodes))
-        return {name: paths.decode_config(found[path]) for path, name in nodes.items()
-                if path in found}  # fmt: skip
+        stored = _nodes(config, log_dirs, list(nodes))
+        return {name: paths.decode_config(stored[path]) for path, name in nodes.items()
+                if path in stored}  # fmt: skip
     except (StoreFailed, OSError, ValueError, KeyError, TypeError) as error:
         return {"error": str(error)}
 

@@ -169,9 +169,9 @@ class Cluster(RunningInBlock):
             said = {membership(_client_address(one)) for one in running}
             ids = frozenset(self.brokers.index(one) for one in running)
             assert len(said) == 1, f"{said}"
-            (found,) = said
-            assert found.brokers == ids, f"{sorted(found.brokers)} are registered"
-            return found.controller in ids
+            (view,) = said
+            assert view.brokers == ids, f"{sorted(view.brokers)} are registered"
+            return view.controller in ids
 
         try:
             wait_until(agree, timeout, "all brokers know each other")

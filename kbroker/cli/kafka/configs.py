@@ -86,13 +86,13 @@ def entity_types(given: Given) -> list[str]:
 def entity_names(given: Given) -> list[str]:
     """The default is the empty name."""
     names = iter(given.all("entity-name"))
-    found = [
+    entities = [
         next(names) if name == "entity-name" else ""
         for name in given.order
         if name in ("entity-name", "entity-default")
     ]
-    found += [given.one(name) for name in _FLAGS if name in given]
-    return found + ["" for name in _DEFAULTS if name in given]
+    entities += [given.one(name) for name in _FLAGS if name in given]
+    return entities + ["" for name in _DEFAULTS if name in given]
 
 
 # -- what may be given

@@ -130,7 +130,7 @@ def _run(given: Given) -> int:
         "property": ("producer-property", "command-property"),
         "reader": ("property", "reader-property"),
     }
-    found = {
+    words = {
         key: renamed(given, old, new, f"Warning: --{old} {removed} Use --{new} instead.")
         for key, (old, new) in sorted(names.items(), key=lambda row: row[0] != "property")
     }
@@ -141,8 +141,8 @@ def _run(given: Given) -> int:
         )
     bootstrap = given.one("bootstrap-server") or given.one("broker-list")
     check_bootstrap(bootstrap)
-    reader = _reader(given, found["reader"])
-    settings = _settings(given, found["config"], found["property"], str(bootstrap))
+    reader = _reader(given, words["reader"])
+    settings = _settings(given, words["config"], words["property"], str(bootstrap))
     sys.stdout.flush()
     from kbroker.client.errors import ClientError, SettingRefused
     from kbroker.client.producer.kafka_producer import KafkaProducer

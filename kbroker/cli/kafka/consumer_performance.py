@@ -178,14 +178,14 @@ class _MeasuredReading:
         last = now = self._began
         mark = _Mark(now, 0, 0)
         while self._records < self._wanted and now - last <= self._timeout_ms:
-            found = consumer.poll_columns(_POLL_S)
+            batches = consumer.poll_columns(_POLL_S)
             now = _now_ms()
-            for columns in found:
+            for columns in batches:
                 last = now
                 self._records += len(columns.values)
                 self._bytes += sum(map(len, filter(None, columns.values)))
                 self._bytes += sum(map(len, filter(None, columns.keys)))
-            if found and now - mark.at_ms >= self._interval_ms:
+            if batches and now - mark.at_ms >= self._interval_ms:
                 if self._detailed:
                     self._print_progress(mark, now)
                 self._joined_of_round_ms = 0

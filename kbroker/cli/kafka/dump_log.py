@@ -173,9 +173,9 @@ def _dump_time_index(path: str, options: DumpLogChoices) -> list[str]:
             if offset == base and at:
                 break
             batch = log.first_from(offsets.lookup(offset)[1], offset)
-            found = -1 if batch is None else batch.last_offset
-            if batch is None or found != offset:
-                missing.append(f"Indexed offset: {offset}, found log offset: {found}")
+            in_log = -1 if batch is None else batch.last_offset
+            if batch is None or in_log != offset:
+                missing.append(f"Indexed offset: {offset}, found log offset: {in_log}")
             else:
                 latest = max(batch.timestamps(), default=-1)
                 if latest != timestamp:

@@ -218,14 +218,14 @@ def _of_coordinator(types: RecordTypes) -> Decoder:
         if key is None:
             raise ValueError(f"the record at offset {offset} has no key: another topic's decoder?")
         try:
-            found = decoded(types, key, value)
+            record = decoded(types, key, value)
         except UnknownRecordError as error:
             return f"Unknown {error} at offset {offset}, skipping.", None
         except (DecodeError, ValueError) as error:
             return f"Error at offset {offset}, skipping. {error}", None
-        shown = compact({"type": str(found.number), "data": found.key})
-        if found.value is None:
+        shown = compact({"type": str(record.number), "data": record.key})
+        if record.value is None:
             return shown, "<DELETE>"
-        return shown, compact({"version": str(found.version), "data": with_members(found)})
+        return shown, compact({"version": str(record.version), "data": with_members(record)})
 
     return decode

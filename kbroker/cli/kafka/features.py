@@ -138,12 +138,12 @@ def _levels(given: Namespace) -> dict[str, int]:
 
 
 def _once(pairs: object) -> dict[str, int]:
-    found: dict[str, int] = {}
+    levels: dict[str, int] = {}
     for name, level in pairs:  # type: ignore[attr-defined]
-        if name in found:
+        if name in levels:
             raise ToolFailed(f"Feature {name} was specified more than once.")
-        found[name] = level
-    return found
+        levels[name] = level
+    return levels
 
 
 def _metadata_level(name: str) -> int:

@@ -106,17 +106,21 @@ def _of_coordinator(topic: str, *numbers: int) -> Callable[[Mapping[str, str]], 
             if record.key is None:
                 return b""
             try:
-                found = decoded(types, record.key, record.value)
+                decoded_record = decoded(types, record.key, record.value)
             except UnknownRecordError:  # of a newer broker
                 return b""
             except DecodeError as error:
                 raise ValueError(
                     f"Could not read record at offset {record.offset} due to {error}"
                 ) from error
-            if found.number not in numbers:
+            if decoded_record.number not in numbers:
                 return b""
-            value = None if found.value is None else {"version": found.version, "data": found.value}
-            key = {"type": found.number, "data": found.key}
+            value = (
+                None
+                if decoded_record.value is None
+                else {"version": decoded_record.version, "data": decoded_record.value}
+            )
+            key = {"type": decoded_record.number, "data": decoded_record.key}
             return compact({"key": key, "value": value}).encode()
 
         return show

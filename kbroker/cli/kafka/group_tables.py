@@ -32,8 +32,8 @@ def describe(given: Given, cluster: Cluster, groups: Iterable[str]) -> None:
             _print_state(cluster, state, verbose)
     else:
         rows = [_offset_rows(cluster, state) for state in states]
-        for state, found in zip(states, rows, strict=True):
-            _print_offsets(state, found, verbose)
+        for state, offsets in zip(states, rows, strict=True):
+            _print_offsets(state, offsets, verbose)
 
 
 def _has_rows(state: GroupState, count: int) -> bool:

@@ -113,15 +113,15 @@ def hash_order(keys: Iterable[T], hash_of: Callable[[T], int], capacity: int = 1
     capacity: that it is made with. Keys of the same bucket stay in the order given: Java's may
     differ where maps were copied from each other.
     """
-    found = list(dict.fromkeys(keys))
+    distinct = list(dict.fromkeys(keys))
     size = 1
     while size < capacity:
         size *= 2
-    while len(found) > size * 3 // 4:
+    while len(distinct) > size * 3 // 4:
         size *= 2
 
     def bucket(key: T) -> int:
         value = hash_of(key)
         return (value ^ (value >> 16)) & (size - 1)
 
-    return sorted(found, key=bucket)
+    return sorted(distinct, key=bucket)

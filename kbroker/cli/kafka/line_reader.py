@@ -94,8 +94,8 @@ class LineReader:
         return pairs
 
     def _header(self, pair: str) -> tuple[str, bytes | None]:
-        key, found, value = pair.partition(self._header_key)
-        if not found:
+        key, separator, value = pair.partition(self._header_key)
+        if not separator:
             if self._ignore:
                 return pair, None
             raise LineReaderError(

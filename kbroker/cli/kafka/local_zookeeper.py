@@ -60,10 +60,10 @@ def choose(config: BrokerConfig, running: Sequence[str]) -> Choice:
             f"ZooKeepers at {', '.join(running)} run here: set zookeeper.connect to one"
         )
     if running:
-        found = {"zookeeper.connect": running[0]}
-        found |= {name: text for name, text in _FIRST_STEPS.items() if not config.is_set(name)}
-        shown = ", ".join(f"{name}={text}" for name, text in found.items())
-        return Choice(found, f"using the ZooKeeper that {SCRIPT_NAME} has started: {shown}")
+        settings = {"zookeeper.connect": running[0]}
+        settings |= {name: text for name, text in _FIRST_STEPS.items() if not config.is_set(name)}
+        shown = ", ".join(f"{name}={text}" for name, text in settings.items())
+        return Choice(settings, f"using the ZooKeeper that {SCRIPT_NAME} has started: {shown}")
     if written := next((each for each in places if _is_of_a_cluster(each)), None):
         raise ToolFailed(
             f"{written} was written by a broker with ZooKeeper, and none runs here: start it with "
@@ -77,7 +77,7 @@ def running_zookeepers(own_jars: str, root: str = "/proc") -> list[str]:
     """``localhost:port`` of each ZooKeeper that the script has started here, also of one that it
     is about to start. own_jars: the class path of this installation.
     """
-    found: dict[str, None] = {}
+    addresses: dict[str, None] = {}
     for pid, line in processes(root):
         words = line.split(" ")
         names = {os.path.basename(word).removesuffix(".sh") for word in words[:-1]}
@@ -91,8 +91,8 @@ def running_zookeepers(own_jars: str, root: str = "/proc") -> list[str]:
             continue
         port = settings.get("clientPort", "")
         if port.isdecimal() and port != "0":
-            found[f"localhost:{port}"] = None
-    return list(found)
+            addresses[f"localhost:{port}"] = None
+    return list(addresses)
 
 
 def _is_of_a_cluster(place: str) -> bool:

@@ -50,13 +50,13 @@ def _run(given: Given) -> int:
 
 def _nodes(text: str) -> list[int]:
     """Raises ToolFailed."""
-    found = []
+    ids = []
     for part in text.split(","):
         if part and not part.isdecimal():
             raise ToolFailed(f'For input string: "{part}"')
         if part:
-            found.append(int(part))
-    return _ordered(found)
+            ids.append(int(part))
+    return _ordered(ids)
 
 
 def _ordered(nodes: list[int]) -> list[int]:

@@ -24,12 +24,12 @@ def compact(value: Any) -> str:
 
 def plain(message: Any, version: int) -> dict[str, Any]:
     """The fields that this version has, by Kafka's names; tagged ones only if they are set."""
-    found = {}
+    fields = {}
     for field in type(message).STRUCT.fields:
         value = getattr(message, field.name)
         if field.in_version(version) and not _is_absent(field, value):
-            found[camel(field.name)] = _value(field, value, version)
-    return found
+            fields[camel(field.name)] = _value(field, value, version)
+    return fields
 
 
 def _is_absent(field: Field, value: Any) -> bool:
@@ -84,7 +84,7 @@ def decoded(types: RecordTypes, key: bytes, value: bytes | None) -> DecodedRecor
     return DecodedRecord(number, plain(key_message, _KEY_VERSION), version, content, message)
 
 
-def with_members(found: DecodedRecord) -> dict[str, Any] | None:
+def with_members(record: DecodedRecord) -> dict[str, Any] | None:
     """The fields of the value; of a classic group of consumers, also what members subscribe to and
     are assigned.
     """
@@ -96,7 +96,7 @@ def with_members(found: DecodedRecord) -> dict[str, Any] | None:
         ConsumerProtocolSubscription,
     )
 
-    message, value = found.message, found.value
+    message, value = record.message, record.value
     if not isinstance(message, GroupMetadataValue) or value is None:
         return value
     if message.protocol_type != "consumer":

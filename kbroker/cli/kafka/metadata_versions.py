@@ -42,10 +42,10 @@ def shown(feature: str, level: int) -> str:
 
 def level_of(name: str) -> int:
     """The level of a metadata version by its name, or by a release: its last. Raises ValueError."""
-    found = [number for number, known in enumerate(NAMES, 1) if name in (known, known[:-4])]
-    if not found or found[-1] <= NAMES.index(LEAST):
+    levels = [number for number, known in enumerate(NAMES, 1) if name in (known, known[:-4])]
+    if not levels or levels[-1] <= NAMES.index(LEAST):
         raise ValueError(name)
-    return found[-1]
+    return levels[-1]
 
 
 def defaults(level: int) -> dict[str, int]:

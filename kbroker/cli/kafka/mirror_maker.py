@@ -145,9 +145,9 @@ def _configurations(given: Given) -> tuple[list[dict[str, Any]], dict[str, Any]]
     return sources, target
 
 
-def _client(found: dict[str, str], rows: Mapping[str, Any]) -> dict[str, Any]:
+def _client(pairs: dict[str, str], rows: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of this client, from a file that may be one of 0.8."""
-    settings = dict(found)
+    settings = dict(pairs)
     if "bootstrap.servers" not in settings:
         if "metadata.broker.list" in settings:
             settings["bootstrap.servers"] = settings["metadata.broker.list"]

@@ -111,8 +111,8 @@ class Given:
     def _meant(self, name: str) -> str:
         from kbroker.cli.arguments import nearest  # only errors need it
 
-        found = nearest(name, self.known)
-        return f"; did you mean --{found}?" if found else ""
+        meant = nearest(name, self.known)
+        return f"; did you mean --{meant}?" if meant else ""
 
     def _read(self) -> None:
         words = iter(range(len(self.words)))

@@ -44,8 +44,8 @@ class ParsedTool(NamedTuple):
         """Run it with these words of the command line; returns the exit code."""
         from kbroker.cli.kafka.running import guarded
 
-        found = self._parse(words)
-        return found if isinstance(found, int) else guarded(lambda: self.run(found))
+        parsed = self._parse(words)
+        return parsed if isinstance(parsed, int) else guarded(lambda: self.run(parsed))
 
     def _parse(self, words: Sequence[str]) -> argparse.Namespace | int:
         """What is given, or the exit code if there is nothing more to do."""

@@ -157,11 +157,11 @@ def _of_file(path: str, delimiter: str) -> Iterator[bytes]:
         text = ""
     if not text:
         raise ToolFailed("File does not exist or empty file provided.")
-    found = text.split("\n" if delimiter == "\\n" else delimiter)
-    while len(found) > 1 and not found[-1]:
-        found.pop()
-    print(f"Number of records read: {len(found)}")
-    rows = [row.encode() for row in found]
+    payloads = text.split("\n" if delimiter == "\\n" else delimiter)
+    while len(payloads) > 1 and not payloads[-1]:
+        payloads.pop()
+    print(f"Number of records read: {len(payloads)}")
+    rows = [row.encode() for row in payloads]
     chosen = random.Random(0)
 
     def forever() -> Iterator[bytes]:

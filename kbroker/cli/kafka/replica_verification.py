@@ -84,20 +84,20 @@ class _Verifying:
         self._pause_s = given.one("max-wait-ms") / 1000
         self._interval_s = given.one("report-interval-ms") / 1000
         at = given.one("time")
-        found = list_offsets(cluster, dict.fromkeys(replicas, at))
-        self._next = {key: row.offset for key, row in found.items() if row.offset >= 0}
+        offsets = list_offsets(cluster, dict.fromkeys(replicas, at))
+        self._next = {key: row.offset for key, row in offsets.items() if row.offset >= 0}
         if later := [key for key in replicas if key not in self._next]:
             ends = list_offsets(cluster, dict.fromkeys(later, LATEST))
             self._next |= {key: row.offset for key, row in ends.items()}
 
     def run(self) -> None:
         """Raises ToolFailed where offsets of replicas differ."""
-        told = time.monotonic()
+        printed_at = time.monotonic()
         while True:
             before = dict(self._next)
             worst = self.round()
-            if time.monotonic() - told > self._interval_s:
-                told = time.monotonic()
+            if time.monotonic() - printed_at > self._interval_s:
+                printed_at = time.monotonic()
                 topic, number = worst.key
                 _say(
                     f"max lag is {worst.lag} for partition {topic}-{number} at offset "
@@ -110,9 +110,9 @@ class _Verifying:
         """Compare what one fetch from each replica returns."""
         from kbroker.client.admin.replica_reads import read_replicas
 
-        found = read_replicas(self._cluster, self._replicas, self._next, self._fetch_bytes)
+        partitions = read_replicas(self._cluster, self._replicas, self._next, self._fetch_bytes)
         worst = []
-        for key, rows in found.items():
+        for key, rows in partitions.items():
             committed = max(data.high_watermark for data in rows.values())
             self._compare(key, rows)
             worst.append(_Worst(committed - self._next[key], key, self._next[key]))

@@ -113,11 +113,11 @@ def properties_of(path: str) -> dict[str, str]:
 
 def pairs(texts: Sequence[str]) -> dict[str, str]:
     """``key=value`` words; a key alone has the empty value."""
-    found = {}
+    values = {}
     for text in texts:
         key, _, value = text.partition("=")
-        found[key] = value
-    return found
+        values[key] = value
+    return values
 
 
 def check_bootstrap(text: str | None) -> None:

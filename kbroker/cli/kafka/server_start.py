@@ -35,8 +35,8 @@ def _zookeeper(words: list[str]) -> list[str]:
     parser.add_argument("-c", "--config")
     parser.add_argument("--override", action="append", default=[])
     try:
-        found, _ = parser.parse_known_args(words)
-        config, _ = load(found.config or found.file, parse_overrides(found.override))
+        options, _ = parser.parse_known_args(words)
+        config, _ = load(options.config or options.file, parse_overrides(options.override))
     except (argparse.ArgumentError, PropertiesError, ConfigError, OSError):
         return []
     choice = choose(config, running_zookeepers(jars() or ""))

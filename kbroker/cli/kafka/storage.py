@@ -81,21 +81,21 @@ def _metadata(path: str) -> dict[str, str]:
 
 def _info(config: BrokerConfig) -> int:
     """1 if something is wrong with a directory."""
-    problems, found = [], []
+    problems, directories = [], []
     metadata: dict[str, str] = {}
     for path in config.log_dirs:
         if not os.path.isdir(path):
             is_there = os.path.exists(path)
             problems.append(f"{path} {'is not a directory' if is_there else 'does not exist'}")
             continue
-        found.append(path)
+        directories.append(path)
         own = _metadata(path)
         if not own:
             problems.append(f"{path} is not formatted.")
         metadata = metadata or own
-    if found:
-        print(f"Found log director{'y' if len(found) == 1 else 'ies'}:")
-        print("".join(f"  {path}\n" for path in found))
+    if directories:
+        print(f"Found log director{'y' if len(directories) == 1 else 'ies'}:")
+        print("".join(f"  {path}\n" for path in directories))
     if metadata:
         pairs = ", ".join(f"{key}={text}" for key, text in sorted(metadata.items()))
         print(f"Found metadata: {{{pairs}}}\n")

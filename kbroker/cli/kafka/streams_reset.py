@@ -136,8 +136,8 @@ def _partitions(cluster: Cluster, names: Iterable[str]) -> list[TopicPartition]:
     from kbroker.cli.kafka.java_words import hash_order, partition_hash
 
     wanted = list(names)
-    found = cluster.topics(wanted) if wanted else {}
-    keys = [(name, number) for name in wanted for number in found[name].partitions]
+    topics = cluster.topics(wanted) if wanted else {}
+    keys = [(name, number) for name in wanted for number in topics[name].partitions]
     return hash_order(keys, partition_hash)
 
 
@@ -206,14 +206,14 @@ def _listed(cluster: Cluster, keys: list[TopicPartition], at: int) -> dict[Topic
 def _at(cluster: Cluster, keys: list[TopicPartition], at_ms: int) -> dict[TopicPartition, int]:
     from kbroker.client.batches.offsets import LATEST
 
-    found = _listed(cluster, keys, at_ms)
-    later = [key for key in keys if found.get(key, -1) < 0]
+    offsets = _listed(cluster, keys, at_ms)
+    later = [key for key in keys if offsets.get(key, -1) < 0]
     for topic, number in later:
         print(
             f"Partition {number} from topic {topic} is empty, without a committed record. Falling "
             "back to latest known offset."
         )
-    return found | (_listed(cluster, later, LATEST) if later else {})
+    return offsets | (_listed(cluster, later, LATEST) if later else {})
 
 
 def _shifted(
@@ -233,22 +233,22 @@ def _within(cluster: Cluster, wanted: dict[TopicPartition, int]) -> dict[TopicPa
 
     keys = list(wanted)
     first, end = _listed(cluster, keys, EARLIEST), _listed(cluster, keys, LATEST)
-    found = {}
+    offsets = {}
     for key, offset in wanted.items():
-        found[key] = offset
+        offsets[key] = offset
         if offset >= end[key]:
-            found[key] = end[key]
+            offsets[key] = end[key]
             print(
                 f"New offset ({offset}) is higher than latest offset. Value will be set to "
                 f"{end[key]}"
             )
         elif offset <= first[key]:
-            found[key] = first[key]
+            offsets[key] = first[key]
             print(
                 f"New offset ({offset}) is lower than earliest offset. Value will be set to "
                 f"{first[key]}"
             )
-    return found
+    return offsets
 
 
 def _of_file(path: str) -> dict[TopicPartition, int]:

@@ -348,10 +348,10 @@ def _wanted(given: Given, cluster: Cluster) -> list[TopicState]:
         except ValueError as error:
             raise ToolRefusal(str(error)) from error
         if any(wanted):
-            found = [topic for topic in list_topics(cluster) if topic.id == wanted]
-            if not found and "if-exists" not in given:
+            topics = [topic for topic in list_topics(cluster) if topic.id == wanted]
+            if not topics and "if-exists" not in given:
                 raise ToolRefusal(f"TopicId '{text}' does not exist as expected")
-            return found
+            return topics
     names = _names(given, cluster)
     _must_exist(given, names)
     return describe_topics(cluster, names)

@@ -112,14 +112,14 @@ class _Sending:
             self._fail(key, value, error)
             return
         self._acked += 1
-        found = future.result()
+        metadata = future.result()
         self._say(
             "producer_send_success",
             key=key,
             value=value,
-            offset=found.offset,
-            partition=found.partition,
-            topic=found.topic,
+            offset=metadata.offset,
+            partition=metadata.partition,
+            topic=metadata.topic,
         )
 
     def _fail(self, key: str | None, value: str, error: Exception) -> None:

@@ -36,9 +36,9 @@ def named(types: list[str], names: list[str]) -> Named:
     """Users before their clients. Raises ToolFailed."""
     if len(names) > len(types):
         raise ToolFailed("More entity names specified than entity types")
-    found: Named = dict.fromkeys(types)
-    found.update(zip(types, names, strict=False))
-    return {kind: found[kind] for kind in sorted(found, key=lambda kind: kind == "clients")}
+    entities: Named = dict.fromkeys(types)
+    entities.update(zip(types, names, strict=False))
+    return {kind: entities[kind] for kind in sorted(entities, key=lambda kind: kind == "clients")}
 
 
 def alter(nodes: Znodes, wanted: Named, added: Mapping[str, str], deleted: Iterable[str]) -> None:
@@ -104,8 +104,8 @@ def _existing(nodes: Znodes, wanted: Named) -> Iterator[Named]:
     def below(parent: str, name: str | None) -> list[str]:
         if name is not None:
             return [name]
-        found = names_below(nodes, parent)
-        return ["" if each == paths.DEFAULT_ENTITY else unquote_plus(each) for each in found]
+        children = names_below(nodes, parent)
+        return ["" if each == paths.DEFAULT_ENTITY else unquote_plus(each) for each in children]
 
     [kind, *of_user] = wanted
     for name in below(f"{paths.CONFIG}/{kind}", wanted[kind]):

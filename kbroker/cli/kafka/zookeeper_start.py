@@ -65,16 +65,16 @@ def _start(words: list[str]) -> int:
 
 
 def _stop(words: list[str]) -> int:
-    found = [
+    pids = [
         pid
         for pid, line in processes()
         if f" {MAIN} " in line and all(word in line for word in words)
     ]
-    for pid in found:
+    for pid in pids:
         os.kill(pid, signal.SIGTERM)
-    if not found:
+    if not pids:
         print("No zookeeper server to stop")
-    return 0 if found else 1
+    return 0 if pids else 1
 
 
 START = Script("zookeeper-server-start.sh [-daemon] zookeeper.properties", _start)

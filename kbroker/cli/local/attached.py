@@ -62,8 +62,8 @@ class AttachedBroker:
     def clients(self) -> Rows:
         """A ``ClientRow`` of each client of each network process."""
         rows, is_good = self._clients.settled(0, self.network_count * CLIENT_ROWS, "version")
-        found: Rows = rows[is_good & (rows["version"] != 0)]
-        return found
+        in_use: Rows = rows[is_good & (rows["version"] != 0)]
+        return in_use
 
     def replicas(self) -> Iterator[tuple[Rows, Rows, npt.NDArray[np.bool_], Rows, list[Rows]]]:
         """Of the slots in use, a block at a time: ``SlotName``, ``Slot``, whether this is a

@@ -78,7 +78,7 @@ def look(broker: AttachedBroker) -> BoardTotals:
 
 
 def _topics(broker: AttachedBroker) -> dict[str, TopicTotals]:
-    found: dict[bytes, list[int]] = {}
+    totals: dict[bytes, list[int]] = {}
     for names, slots, is_good, written, reads in broker.replicas():
         incarnation = names["slot_incarnation"]
         data = slots["data"]
@@ -102,13 +102,13 @@ def _topics(broker: AttachedBroker) -> dict[str, TopicTotals]:
         for column, of_topic in zip(columns, sums, strict=True):
             np.add.at(of_topic, numbers, column * counts)
         for topic, more in zip(topics.tolist(), sums.T.tolist(), strict=True):
-            so_far = found.setdefault(topic, [0] * len(columns))
-            found[topic] = [one + other for one, other in zip(so_far, more, strict=True)]
-    return {name.decode("utf-8", "replace"): TopicTotals(*sums) for name, sums in found.items()}
+            so_far = totals.setdefault(topic, [0] * len(columns))
+            totals[topic] = [one + other for one, other in zip(so_far, more, strict=True)]
+    return {name.decode("utf-8", "replace"): TopicTotals(*sums) for name, sums in totals.items()}
 
 
 def _clients(broker: AttachedBroker) -> dict[ClientKey, list[int]]:
-    found: dict[ClientKey, list[int]] = {}
+    totals: dict[ClientKey, list[int]] = {}
     for row in broker.clients():
         listener = int(row["listener"])
         client_id, name, version = (
@@ -125,10 +125,10 @@ def _clients(broker: AttachedBroker) -> dict[ClientKey, list[int]]:
             f"{name} {version}".strip(),
             broker.listeners[listener] if known else "",
         )
-        sums = found.setdefault(key, [0, 0, 0, 0])
+        sums = totals.setdefault(key, [0, 0, 0, 0])
         for at, count in enumerate(("connections", "requests", "bytes_in", "bytes_out")):
             sums[at] += int(row[count])
-    return found
+    return totals
 
 
 def look_again(
@@ -221,7 +221,7 @@ def board(broker: AttachedBroker, before: BoardTotals, now: BoardTotals) -> dict
 def _health(broker: AttachedBroker) -> dict[str, Any]:
     facts = broker_facts(broker.run)
     return {
-        "findings": [found.document for found in findings(facts)],
+        "findings": [finding.document for finding in findings(facts)],
         "log_dirs": [
             {
                 "path": one.path,

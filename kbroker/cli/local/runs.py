@@ -156,8 +156,8 @@ class Run:
             raise ValueError(f"a status of {size} bytes")
         status = json.loads(os.pread(self._regions["status"], size, 0))
         _check(status, processes)
-        found: dict[str, Any] = status
-        return found
+        document: dict[str, Any] = status
+        return document
 
     def check_version(self) -> None:
         """Raises CommandFailed if this command cannot read its tables."""
@@ -234,8 +234,8 @@ def running() -> list[Run]:
     known = {run.pid for run in by_name if run.sees_processes}
     by_process = [run for pid in _supervisors() if pid not in known and (run := _of_process(pid))]
     twice = {run.identity for run in by_process}
-    found = [run for run in by_name if run.identity not in twice] + by_process
-    return [run for run in found if run.is_own] or found
+    runs = [run for run in by_name if run.identity not in twice] + by_process
+    return [run for run in runs if run.is_own] or runs
 
 
 def of_process(pid: int) -> Run:

@@ -122,8 +122,8 @@ def screen(board: Mapping[str, Any], view: BoardView, columns: int, lines: int) 
 
 def _health_lines(board: Mapping[str, Any]) -> list[str]:
     """What is wrong, and the disks."""
-    found = board["findings"]
-    rows = [f"{row['severity'].upper()} {row['subject']}: {row['what']}" for row in found]
+    findings = board["findings"]
+    rows = [f"{row['severity'].upper()} {row['subject']}: {row['what']}" for row in findings]
     more = len(rows) - FINDINGS_MAX
     if more > 0:
         rows = [*rows[: FINDINGS_MAX - 1], f"... {more + 1} more findings"]
@@ -159,10 +159,10 @@ def _sections(board: Mapping[str, Any], view: BoardView, columns: int, lines: in
             if left > 0 and given[name] < wanted[name]:
                 given[name] += 1
                 left -= 1
-    found = []
+    sections = []
     for name in names:
-        found += _section(board, view, name, columns, given[name])
-    return found
+        sections += _section(board, view, name, columns, given[name])
+    return sections
 
 
 def _section(

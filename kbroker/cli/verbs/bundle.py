@@ -189,11 +189,11 @@ def log_text(pid: int, given: str | None) -> str:
 
     with open(f"/proc/{pid}/cgroup", encoding="utf-8") as file:
         unit = file.read().strip().rpartition("/")[2]
-    found = subprocess.run(
+    journal = subprocess.run(
         ["journalctl", "--no-pager", "-o", "cat", "-n", str(JOURNAL_LINES), "-u", unit],
         capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
-    return found.stdout[-LOG_BYTES:]
+    return journal.stdout[-LOG_BYTES:]
 
 
 def _directories(broker: AttachedBroker) -> str:

@@ -158,8 +158,8 @@ def _live(parser: CommandParser, rest: Sequence[str], metavar: object) -> list[s
 
     given = _connection(rest)
     try:
-        found = _connection_parser().parse_all([*given, "--timeout", TIMEOUT_S])
-        with connected(found) as cluster:
+        options = _connection_parser().parse_all([*given, "--timeout", TIMEOUT_S])
+        with connected(options) as cluster:
             return _LIVE[name](cluster)
     except (CommandFailed, Usage):
         return []

@@ -45,12 +45,12 @@ _NOT_OF_AN_ACL = ("ANY", "MATCH")
 def _list_acls(asked: CheckedRequest) -> Acls:
     values = asked.values
     search = values["search"]
-    found = [
+    matching = [
         row for row in list_acls(asked.cluster, Acl()) if any(search in str(text) for text in row)
     ]
-    page, after = page_of(found, values)
+    page, after = page_of(matching, values)
     rows = [_row(row) for row in page]
-    return {"total": len(found), "acls": rows, "next_cursor": after}
+    return {"total": len(matching), "acls": rows, "next_cursor": after}
 
 
 def _create_acl(asked: CheckedRequest) -> CreatedAcl:

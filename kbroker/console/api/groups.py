@@ -70,11 +70,11 @@ GROUP = Parameter("group", TEXT, "Its id.", required=True, length_min=1, length_
 
 def _list(asked: CheckedRequest) -> Groups:
     values = asked.values
-    found = [row for row in list_groups(asked.cluster) if values["search"] in row.group]
-    page, after = page_of(found, values, lambda row: row.group)
+    groups = [row for row in list_groups(asked.cluster) if values["search"] in row.group]
+    page, after = page_of(groups, values, lambda row: row.group)
     lags = _lags(asked.cluster, page)
     return {
-        "total": len(found),
+        "total": len(groups),
         "groups": [
             {
                 "group": row.group,
@@ -86,7 +86,7 @@ def _list(asked: CheckedRequest) -> Groups:
             }
             for row in page
         ],
-        "sees_all": None if found or values["search"] else sees_all_groups(asked.cluster),
+        "sees_all": None if groups or values["search"] else sees_all_groups(asked.cluster),
         "next_cursor": after,
     }
 
@@ -188,8 +188,8 @@ def _lags_over_time(asked: CheckedRequest) -> GroupLags:
 
 
 def _member(holders: Mapping[TopicPartition, Any], row: Progress) -> str | None:
-    found = holders.get((row.topic, row.partition))
-    return None if found is None else str(found.member)
+    holder = holders.get((row.topic, row.partition))
+    return None if holder is None else str(holder.member)
 
 
 def _state(cluster: Cluster, name: str) -> GroupState | None:
@@ -206,11 +206,11 @@ def _seconds_behind(cluster: Cluster, rows: Iterable[Progress]) -> dict[TopicPar
     """How old the first record is that the group has not read; 0 if it has read all. Partitions
     with the largest lag come first, others have no figure.
     """
-    found: dict[TopicPartition, float] = {}
+    seconds: dict[TopicPartition, float] = {}
     behind = []
     for row in rows:
         if row.lag == 0:
-            found[row.topic, row.partition] = 0.0
+            seconds[row.topic, row.partition] = 0.0
         elif row.lag is not None:
             behind.append(row)
     behind.sort(key=lambda row: -(row.lag or 0))
@@ -225,8 +225,8 @@ def _seconds_behind(cluster: Cluster, rows: Iterable[Progress]) -> dict[TopicPar
         except ClientError:
             continue
         if stamp is not None:
-            found[key] = max(time.time() - stamp / 1000, 0.0)
-    return found
+            seconds[key] = max(time.time() - stamp / 1000, 0.0)
+    return seconds
 
 
 def _timestamp_from(
@@ -239,8 +239,8 @@ def _timestamp_from(
         cluster, *key, start, start + 1, max_bytes=_FETCH_BYTES, max_wait_ms=50, deadline=deadline
     )
     try:
-        for found in sets:
-            for record in records_of(key, found):
+        for record_set in sets:
+            for record in records_of(key, record_set):
                 if record.offset >= start:
                     return record.timestamp if record.timestamp >= 0 else None
         return None
@@ -297,8 +297,8 @@ def _rows_to_reset(cluster: Cluster, values: Mapping[str, Any]) -> list[Progress
     for number in chosen:
         check_partition(number, known.partitions)
     keys = {(topic, number) for number in chosen}
-    found = progress(cluster, values["group"], keys)
-    return [row for row in found if (row.topic, row.partition) in keys]
+    rows = progress(cluster, values["group"], keys)
+    return [row for row in rows if (row.topic, row.partition) in keys]
 
 
 def _delete(asked: CheckedRequest) -> Deleted:

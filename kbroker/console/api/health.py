@@ -24,10 +24,10 @@ MEASURED = {WHOLE: OF_BROKER, TOPICS: OF_TOPICS, GROUPS: OF_GROUPS, DISKS: OF_DI
 
 def _findings(asked: CheckedRequest) -> Findings:
     """Groups are not looked at twice here, which takes seconds: their curves say more."""
-    found = examine(asked.cluster, settings=partial(_settings, asked))
+    diagnosis = examine(asked.cluster, settings=partial(_settings, asked))
     return {
-        "findings": [cast(FindingRow, each.document) for each in found.findings],
-        "unknown": list(found.facts.unknown),
+        "findings": [cast(FindingRow, each.document) for each in diagnosis.findings],
+        "unknown": list(diagnosis.facts.unknown),
         "at_ms": int(time.time() * 1000),
     }
 
@@ -35,11 +35,11 @@ def _findings(asked: CheckedRequest) -> Findings:
 def _settings(asked: CheckedRequest, cluster: Cluster, brokers: int) -> list[SettingFact]:
     """Of thousands of topics, which the page need not ask for each time that it is drawn."""
     kept = {} if asked.kept is None else asked.kept
-    at, found = kept.get(_SETTINGS, (0.0, None))
-    if found is None or time.monotonic() - at > SETTINGS_S:
-        found = dangerous_settings(cluster, brokers)
-        kept[_SETTINGS] = time.monotonic(), found
-    return cast("list[SettingFact]", found)
+    at, facts = kept.get(_SETTINGS, (0.0, None))
+    if facts is None or time.monotonic() - at > SETTINGS_S:
+        facts = dangerous_settings(cluster, brokers)
+        kept[_SETTINGS] = time.monotonic(), facts
+    return cast("list[SettingFact]", facts)
 
 
 def _history(asked: CheckedRequest) -> History:

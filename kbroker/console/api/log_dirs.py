@@ -30,16 +30,16 @@ def _list(asked: CheckedRequest) -> LogDirs:
     return {"log_dirs": rows}
 
 
-def _row(node: int, found: LogDirTotal) -> LogDirRow:
-    if found.error is not None:
-        return _unknown(node, found.path, str(found.error))
+def _row(node: int, total: LogDirTotal) -> LogDirRow:
+    if total.error is not None:
+        return _unknown(node, total.path, str(total.error))
     return {
         "broker": node,
-        "path": found.path,
-        "replicas": found.replicas,
-        "bytes": found.size,
-        "total_bytes": found.total_bytes,
-        "usable_bytes": found.usable_bytes,
+        "path": total.path,
+        "replicas": total.replicas,
+        "bytes": total.size,
+        "total_bytes": total.total_bytes,
+        "usable_bytes": total.usable_bytes,
         "error": None,
     }
 

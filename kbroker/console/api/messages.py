@@ -57,9 +57,9 @@ def _messages(asked: CheckedRequest) -> Records:
     )
     bounds = ReadingBounds(values["limit"], values["scan"], time.monotonic() + READ_S)
     search = Search(values["search"], values["in"], asked.decoding)
-    found = reading.read(search, bounds)
+    records = reading.read(search, bounds)
     return {
-        "records": records_json(found, values["bytes"], asked.decoding),
+        "records": records_json(records, values["bytes"], asked.decoding),
         "scanned": reading.scanned,
         "not_decoded": search.not_decoded,
         "complete": reading.complete,
@@ -100,8 +100,8 @@ def chosen_partitions(topic: Topic, numbers: list[int] | None) -> list[TopicPart
 def offsets_of(
     cluster: Cluster, keys: list[TopicPartition], which: int, *, read_committed: bool = False
 ) -> dict[TopicPartition, int]:
-    found = list_offsets(cluster, dict.fromkeys(keys, which), read_committed=read_committed)
-    return {key: row.offset for key, row in found.items()}
+    offsets = list_offsets(cluster, dict.fromkeys(keys, which), read_committed=read_committed)
+    return {key: row.offset for key, row in offsets.items()}
 
 
 def _positions(
@@ -144,10 +144,10 @@ def _message(asked: CheckedRequest) -> Record:
         raise Problem(404, "OFFSET_OUT_OF_RANGE", f"the partition has the offsets {start} to {end}")
     stable = offsets_of(asked.cluster, [key], LATEST, read_committed=True)
     reading = PartitionsReading(asked.cluster, {key: at}, {key: at + 1}, stable)
-    found = reading.read(Search("", "any"), ReadingBounds(1, 1, time.monotonic() + READ_S))
-    if not found:
+    records = reading.read(Search("", "any"), ReadingBounds(1, 1, time.monotonic() + READ_S))
+    if not records:
         raise Problem(404, "NO_RECORD", f"there is no record at offset {at}")
-    (record,) = records_json(found, WHOLE_BYTES_MAX, asked.decoding)
+    (record,) = records_json(records, WHOLE_BYTES_MAX, asked.decoding)
     return record
 
 

@@ -52,16 +52,16 @@ PARTITION = Parameter("partition", INTEGER, "Its number.", required=True, high=(
 
 def _list(asked: CheckedRequest) -> Reassignments:
     values = asked.values
-    found = sorted(
+    moves = sorted(
         (key, row)
         for key, row in list_reassignments(asked.cluster).items()
         if values["search"] in key[0]
     )
-    rows, after = page_of(found, values, lambda row: str(row[0]))
+    rows, after = page_of(moves, values, lambda row: str(row[0]))
     page = dict(rows)
     sizes = _sizes(asked.cluster, page)
     return {
-        "total": len(found),
+        "total": len(moves),
         "reassignments": [
             {
                 "topic": key[0],
@@ -81,7 +81,7 @@ def _sizes(
     cluster: Cluster, moving: Mapping[TopicPartition, Reassignment]
 ) -> dict[tuple[TopicPartition, int], int]:
     """The bytes that each replica has, by partition and broker: how far the new ones are."""
-    found: dict[tuple[TopicPartition, int], int] = {}
+    sizes: dict[tuple[TopicPartition, int], int] = {}
     for node in sorted({node for row in moving.values() for node in row.replicas}):
         try:
             dirs = log_dirs(cluster, [node])[node]
@@ -91,8 +91,8 @@ def _sizes(
             for key in moving.keys() & each.replicas.keys():
                 for replica in each.replicas[key]:
                     if not replica.future:
-                        found[key, node] = replica.size
-    return found
+                        sizes[key, node] = replica.size
+    return sizes
 
 
 def _begin(asked: CheckedRequest) -> BegunMove:

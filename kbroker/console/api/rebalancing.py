@@ -300,14 +300,14 @@ def _brokers(scene: _Scene, moves: Iterable[Move]) -> list[PlannedBroker]:
 
 def _min_in_sync(cluster: Cluster, topics: list[str]) -> dict[str, int]:
     """Of topics whose settings this user may read."""
-    found = {}
+    minimums = {}
     for some in in_requests(topics):
         described = describe_configs(cluster, TOPIC, some, [_MIN_IN_SYNC])
         for name, rows in described.items():
             for row in rows if isinstance(rows, list) else ():
                 if row.name == _MIN_IN_SYNC and row.value is not None:
-                    found[name] = int(row.value)
-    return found
+                    minimums[name] = int(row.value)
+    return minimums
 
 
 def _begin(cluster: Cluster, moves: list[Move], throttle: int | None) -> None:

@@ -77,13 +77,13 @@ def _chosen(asked: CheckedRequest) -> list[ReadRecord]:
         if not starts[key] <= offset < ends[key]:
             raise _missing(key, offset)
         reading = PartitionsReading(asked.cluster, {key: offset}, {key: offset + 1}, stable)
-        found = reading.read(Search("", "any"), ReadingBounds(1, 1, deadline))
-        if not found:
+        rows = reading.read(Search("", "any"), ReadingBounds(1, 1, deadline))
+        if not rows:
             raise _missing(key, offset)
-        left -= _size(found[0].record)
+        left -= _size(rows[0].record)
         if left < 0:
             raise BadRequest(f"the records have more than {BYTES_MAX} bytes: choose fewer")
-        records.append(found[0].record)
+        records.append(rows[0].record)
     return records
 
 

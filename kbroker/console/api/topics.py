@@ -86,12 +86,12 @@ class TopicFigures:
         if not self.keys:
             return {}
         try:
-            found = list_offsets(
+            offsets = list_offsets(
                 self._cluster, dict.fromkeys(self.keys, time_ms), deadline=FIGURES_S
             )
         except ClientError:
             return {}
-        return {key: row.offset for key, row in found.items()}
+        return {key: row.offset for key, row in offsets.items()}
 
     def records(self, topic: TopicState) -> int | None:
         """Between start and end of all its partitions: of a compacted topic, there are fewer."""
@@ -110,16 +110,16 @@ class TopicFigures:
 
 def _list(asked: CheckedRequest) -> Topics:
     values = asked.values
-    found = find_topics(
+    topics = find_topics(
         asked.cluster,
         lambda name, internal: values["search"] in name and (values["internal"] or not internal),
     )
-    page, after = page_of(found, values, lambda topic: topic.name)
+    page, after = page_of(topics, values, lambda topic: topic.name)
     figures = TopicFigures(asked.cluster, page)
     rows = [_row(topic, figures) for topic in page]
-    asks = not found and not values["search"]
+    asks = not topics and not values["search"]
     return {
-        "total": len(found),
+        "total": len(topics),
         "topics": rows,
         "sees_all": sees_all_topics(asked.cluster) if asks else None,
         "next_cursor": after,
@@ -193,9 +193,9 @@ def _growth(topic: TopicState, figures: TopicFigures) -> Growth:
 
 def _settings(asked: CheckedRequest) -> TopicSettings:
     name = asked.values["topic"]
-    found = describe_configs(asked.cluster, TOPIC, [name], documentation=True)[name]
-    if isinstance(found, RejectedError):
-        raise found
+    rows = describe_configs(asked.cluster, TOPIC, [name], documentation=True)[name]
+    if isinstance(rows, RejectedError):
+        raise rows
     return {
         "settings": [
             {
@@ -206,7 +206,7 @@ def _settings(asked: CheckedRequest) -> TopicSettings:
                 "sensitive": row.sensitive,
                 "documentation": row.documentation,
             }
-            for row in found
+            for row in rows
         ]
     }
 

@@ -50,17 +50,17 @@ ID = Parameter(
 
 def _list(asked: CheckedRequest) -> Transactions:
     values = asked.values
-    found = [
+    transactions = [
         row
         for row in list_transactions(asked.cluster)
         if values["search"] in row.transactional_id
         and (not values["state"] or row.state == values["state"])
     ]
-    found.sort(key=lambda row: (row.state not in _OPEN, row.transactional_id))
-    page, after = page_of(found, values, lambda row: row.transactional_id)
+    transactions.sort(key=lambda row: (row.state not in _OPEN, row.transactional_id))
+    page, after = page_of(transactions, values, lambda row: row.transactional_id)
     return {
-        "total": len(found),
-        "open": sum(row.state in _OPEN for row in found),
+        "total": len(transactions),
+        "open": sum(row.state in _OPEN for row in transactions),
         "transactions": [
             {
                 "coordinator": row.coordinator,
@@ -70,24 +70,28 @@ def _list(asked: CheckedRequest) -> Transactions:
             }
             for row in page
         ],
-        "sees_all": None if found or values["search"] else sees_all_transactions(asked.cluster),
+        "sees_all": None
+        if transactions or values["search"]
+        else sees_all_transactions(asked.cluster),
         "next_cursor": after,
     }
 
 
 def _describe(asked: CheckedRequest) -> TransactionDescription:
-    found = describe_transaction(asked.cluster, asked.values["id"])
-    started = found.started_ms
+    transaction = describe_transaction(asked.cluster, asked.values["id"])
+    started = transaction.started_ms
     return {
-        "coordinator": found.coordinator,
-        "transactional_id": found.transactional_id,
-        "producer_id": found.producer_id,
-        "producer_epoch": found.producer_epoch,
-        "state": found.state,
-        "timeout_ms": found.timeout_ms,
+        "coordinator": transaction.coordinator,
+        "transactional_id": transaction.transactional_id,
+        "producer_id": transaction.producer_id,
+        "producer_epoch": transaction.producer_epoch,
+        "state": transaction.state,
+        "timeout_ms": transaction.timeout_ms,
         "started_ms": started,
         "open_seconds": None if started is None else max(time.time() - started / 1000, 0.0),
-        "partitions": [{"topic": topic, "partition": number} for topic, number in found.partitions],
+        "partitions": [
+            {"topic": topic, "partition": number} for topic, number in transaction.partitions
+        ],
     }
 
 
@@ -140,12 +144,12 @@ def _open_at(asked: CheckedRequest, key: TopicPartition, offset: int) -> ActiveP
     (topic,) = describe_topics(asked.cluster, [key[0]])
     check_partition(key[1], {row.partition for row in topic.partitions})
     producers = describe_producers(asked.cluster, [key])[key]
-    found = next((row for row in producers if row.open_from == offset), None)
-    if found is None:
+    producer = next((row for row in producers if row.open_from == offset), None)
+    if producer is None:
         began = sorted(row.open_from for row in producers if row.open_from is not None)
         at = f"; open ones begin at {', '.join(map(str, began))}" if began else ""
         raise NotThere(f"no transaction of {key[0]}-{key[1]} begins at offset {offset}{at}")
-    return found
+    return producer
 
 
 _DESCRIBE = "DESCRIBE on the transactional id"

@@ -386,10 +386,10 @@ class ConfigAdmin:
                 logger.info("settings of %s %s: %s%s", NAMES[kind], name, names, by(asked_by))
                 before = self._settings_of(kind, name)
                 for key, text in changed_keys(KEYS[kind], config, before):
-                    told = without_effect(key, key.parse(text))
-                    if told is not None:
+                    remark = without_effect(key, key.parse(text))
+                    if remark is not None:
                         logger.warning(
-                            "%s %s: %s", NAMES[kind], name, told,
+                            "%s %s: %s", NAMES[kind], name, remark,
                             extra={"event": "config_admin.without-effect"},
                         )  # fmt: skip
                 new = sorted(key for key in config.keys() - before.keys() if key not in KEYS[kind])

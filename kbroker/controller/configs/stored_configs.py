@@ -309,7 +309,7 @@ class ConfiguredHosting:
         if not stored.store.is_shared:
             self._warn_of_imposter(sender)
             return False
-        found = 0
+        latest = 0
         for _ in range(1 if epoch == self._rejected else EPOCH_READS):
             if epoch <= self._hosting.controller_epoch:
                 return True
@@ -317,17 +317,17 @@ class ConfiguredHosting:
                 return True
             try:
                 reading = run(latest_controller_epoch(stored.store))
-                found = await within(reading, self._sleep(READ_MS))
+                latest = await within(reading, self._sleep(READ_MS))
             except TooLate:
                 return True
-            if found >= epoch or not found:
+            if latest >= epoch or not latest:
                 return True
             # The server of ZooKeeper that this broker uses may be behind.
             await self._sleep(EPOCH_PAUSE_MS)
         self._rejected = epoch
         logger.error(
             "rejected controller %d with epoch %d: by %s there has been none after epoch %d",
-            sender.controller_id, epoch, paths.CONTROLLER_EPOCH, found,
+            sender.controller_id, epoch, paths.CONTROLLER_EPOCH, latest,
         )  # fmt: skip
         return False
 

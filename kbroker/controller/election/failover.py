@@ -347,14 +347,14 @@ class Failover:
                            broker_id, why)  # fmt: skip
             self.counts.removals += 1
             reason = f"broker {broker_id} is gone"
-            told = await background.brokers.remove_early(broker_id, epoch, reason)
+            removal = await background.brokers.remove_early(broker_id, epoch, reason)
 
             def moved(_: object) -> None:
                 self.counts.moved_ms = self._host.now_ms() - closed_ms
                 logger.info("%d ms after broker %d had gone, the others know the leaders",
                             self.counts.moved_ms, broker_id)  # fmt: skip
 
-            told.then(moved)
+            removal.then(moved)
 
         background.writes.put(remove)
         return True

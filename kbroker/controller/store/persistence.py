@@ -182,9 +182,9 @@ async def reread_configs(
         paths.client_metrics_config,
     )
     rows: list[dict[str, dict[str, str]]] = [{} for _ in path_of]
-    for found, path, names in zip(rows, path_of, changed, strict=True):
+    for row, path, names in zip(rows, path_of, changed, strict=True):
         for name in names:
-            found[name] = await reread_config(store, configs, path(name))
+            row[name] = await reread_config(store, configs, path(name))
     return ConfigsChanged(*rows)
 
 

@@ -139,12 +139,12 @@ class TopicAdmin:
             results = [failure(r.name, failed) if r.name in names else r for r in planned.results]
             return Created(results, [], done([]))
         self._say_rejected(asked, planned)
-        told = self._controller.enter(decision.changes)
+        awaited = self._controller.enter(decision.changes)
         self._give_back(reserved)
         for new in planned.topics:
             size = counted(len(new.assignment), "partition")
             logger.info("created topic %s with %s%s", new.name, size, by(asked.asked_by))
-        return Created(planned.results, planned.topics, told)
+        return Created(planned.results, planned.topics, awaited)
 
     def _plan_creations(
         self, asked: CreateTopics, reserved: dict[str, list[int]], mutations: Mutations

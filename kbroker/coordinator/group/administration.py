@@ -87,11 +87,11 @@ class GroupAdministration:
     def _all(self) -> list[tuple[str, str, str, str]]:
         """(group id, kind, state, protocol type) of every group."""
         groups = self._machine.groups
-        found = [(g.group_id, g.kind, g.state, g.protocol_type) for g in groups.values()]
+        rows = [(g.group_id, g.kind, g.state, g.protocol_type) for g in groups.values()]
         for group_id in self._machine.offsets.group_ids():
             if group_id not in groups:
-                found.append((group_id, CLASSIC, EMPTY, ""))
-        return found
+                rows.append((group_id, CLASSIC, EMPTY, ""))
+        return rows
 
     # -- DeleteGroups ----------------------------------------------------------------------------
 

@@ -118,8 +118,8 @@ class OffsetDeletion:
         if op.refusal is not None:
             self._put_off(jobs)
             return
-        found = self._run(op, Tombstones(op), jobs[0])
-        self._put_off(jobs if found else jobs[1:])
+        was_any = self._run(op, Tombstones(op), jobs[0])
+        self._put_off(jobs if was_any else jobs[1:])
 
     def _put_off(self, jobs: list[_Job]) -> None:
         self._jobs.extend(jobs)
@@ -143,9 +143,9 @@ class OffsetDeletion:
             keys = self._store.keys_of(job.name, job.log_end, STEP_MAX)
             self._append(tombstones, ((job.name, topic, index) for topic, index in keys))
             return bool(keys)
-        found, following = self._store.of_topic(job.name, job.log_end, job.start, STEP_MAX)
-        self._append(tombstones, ((group_id, job.name, index) for group_id, index in found))
-        if not found and job.start:
+        committed, following = self._store.of_topic(job.name, job.log_end, job.start, STEP_MAX)
+        self._append(tombstones, ((group_id, job.name, index) for group_id, index in committed))
+        if not committed and job.start:
             job.start = 0  # start over, for tombstones that could not be written
             return True
         if not tombstones.is_full and following:
@@ -154,7 +154,7 @@ class OffsetDeletion:
                 job.start = following
 
             op.then(go_on)
-        return bool(found)
+        return bool(committed)
 
     @staticmethod
     def _append(tombstones: Tombstones, keys: Iterable[tuple[str, str, int]]) -> None:

@@ -62,11 +62,13 @@ class Fetches:
         find = _Finder(self._store, request.group_id, request.require_stable, in_groups=False)
         topic = OffsetFetchResponse.OffsetFetchResponseTopic
         if request.topics is None:
-            found = find.everything()
+            offsets = find.everything()
         else:
-            found = [(t.name, find.partitions(t.name, t.partition_indexes)) for t in request.topics]
+            offsets = [
+                (t.name, find.partitions(t.name, t.partition_indexes)) for t in request.topics
+            ]
         return OffsetFetchResponse(
-            topics=[topic(name=name, partitions=partitions) for name, partitions in found]
+            topics=[topic(name=name, partitions=partitions) for name, partitions in offsets]
         )
 
     def fetch(

@@ -134,12 +134,12 @@ class TransactionMachine:
         """A record replaces earlier ones, so only the last one of each id is decoded."""
         if data is self._damaged_chunk:
             return position, 0, -1
-        stop, taken, next_offset, found = latest_records(data, position, RECORDS_KEPT)
+        stop, taken, next_offset, latest = latest_records(data, position, RECORDS_KEPT)
         decode = self.records.decode
         try:
             rows = [
                 (offset, *decode(key, value))
-                for key, last in found.items()
+                for key, last in latest.items()
                 for offset, value in last
             ]
         except (UnknownRecordError, DecodeError, ValueError):
@@ -358,12 +358,12 @@ class TransactionMachine:
             topic = topics.get(partition[0])
             return topic is not None and 0 <= partition[1] < len(topic.partitions)
 
-        found = {partition: exists(partition) for partition in partitions}
-        if all(found.values()):
+        presence = {partition: exists(partition) for partition in partitions}
+        if all(presence.values()):
             return {}
         codes = {True: ErrorCode.OPERATION_NOT_ATTEMPTED,
                  False: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}  # fmt: skip
-        return {partition: codes[here] for partition, here in found.items()}
+        return {partition: codes[here] for partition, here in presence.items()}
 
     def _add(
         self,

@@ -36,7 +36,7 @@ async def health_document(ctx: RequestContext) -> str:
         {
             "broker": ctx.broker_id,
             "clock_ms": int(time.time() * 1000),
-            "findings": [found.document for found in findings(facts)],
+            "findings": [finding.document for finding in findings(facts)],
             "throttled": throttled,
         }
     )

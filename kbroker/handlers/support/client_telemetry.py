@@ -277,12 +277,12 @@ class ClientTelemetry:
             TelemetryHistogram(
                 series_name(name),
                 [list(pair) for pair in (*client.labels, *labels)],
-                list(found.bounds),
-                list(found.counts),
-                found.total,
+                list(histogram.bounds),
+                list(histogram.counts),
+                histogram.total,
             )
             for client in self._clients.values()
-            for (name, labels), found in client.histograms.items()
+            for (name, labels), histogram in client.histograms.items()
         ]
         return ClientSeries(series, histograms, self._left_out)
 
@@ -300,8 +300,8 @@ def _size(histogram: Histogram) -> int:
 
 def _sum(one: Histogram, other: Histogram) -> Histogram:
     """With the bounds below which both tell how many values there are."""
-    told = one.total is not None and other.total is not None
-    total = (one.total or 0.0) + (other.total or 0.0) if told else None
+    has_totals = one.total is not None and other.total is not None
+    total = (one.total or 0.0) + (other.total or 0.0) if has_totals else None
     if one.bounds == other.bounds:
         bounds = one.bounds
         counts = tuple(a + b for a, b in zip(one.counts, other.counts, strict=True))

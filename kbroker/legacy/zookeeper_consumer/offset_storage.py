@@ -38,8 +38,8 @@ class OffsetStorage:
         self._closing = closing
         in_kafka = config["offsets.storage"] == KAFKA
         # COMPAT: true is the default, which means nothing to 0.8.2 without offsets.storage=kafka.
-        told = in_kafka or "dual.commit.enabled" in config.settings.given
-        self._in_both = told and config["dual.commit.enabled"]
+        is_meant = in_kafka or "dual.commit.enabled" in config.settings.given
+        self._in_both = is_meant and config["dual.commit.enabled"]
         self._in_kafka = in_kafka or self._in_both
         self._backoff_s = config.seconds("offsets.channel.backoff.ms")
         self._request_s = config.seconds("offsets.channel.socket.timeout.ms")

@@ -26,13 +26,13 @@ def order(text: str) -> bytes:
 
 def threads_by_topic(members: Members) -> dict[str, list[tuple[str, int]]]:
     """Topic -> (consumer, stream) of all that read it, in the group's order."""
-    found: dict[str, list[tuple[str, int]]] = {}
+    threads_of: dict[str, list[tuple[str, int]]] = {}
     for consumer, topics in members.items():
         for topic, count in topics.items():
-            found.setdefault(topic, []).extend((consumer, stream) for stream in range(count))
-    for threads in found.values():
+            threads_of.setdefault(topic, []).extend((consumer, stream) for stream in range(count))
+    for threads in threads_of.values():
         threads.sort(key=lambda thread: order(thread_id(*thread)))
-    return found
+    return threads_of
 
 
 def range_assignment(

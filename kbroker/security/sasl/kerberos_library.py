@@ -76,18 +76,18 @@ class Context:
     def step(self, token: bytes) -> bytes:
         gss = self._gss
         try:
-            found = gss.raw.accept_sec_context(token, self._credentials, self._context)
-            self._context = found.context
-            if not found.more_steps:
-                if found.mech != gss.MechType.kerberos:
+            step = gss.raw.accept_sec_context(token, self._credentials, self._context)
+            self._context = step.context
+            if not step.more_steps:
+                if step.mech != gss.MechType.kerberos:
                     raise NotAuthenticated("the mechanism is not Kerberos")
-                self.client = _displayed(gss, found.initiator_name)
+                self.client = _displayed(gss, step.initiator_name)
                 self.complete = True
         except gss.exceptions.GSSError as error:
             raise _failure(error) from None
         except UnicodeDecodeError:
             raise NotAuthenticated("the client's name is not UTF-8") from None
-        return found.token or b""
+        return step.token or b""
 
     def wrap(self, data: bytes) -> bytes:
         try:

@@ -215,12 +215,12 @@ def _report(given: argparse.Namespace) -> int:
     runner = runner_of("kbroker-audit", given.master)
     now_ms = int(time.time() * 1000)
     bucket_ms = max(1, int(given.bucket_minutes * 60_000))
-    found, tiers = _gathered(given, source, topics, runner, bucket_ms, now_ms)
+    counts, tiers = _gathered(given, source, topics, runner, bucket_ms, now_ms)
     references = _references(given, topics, tiers)
     _tell_alone(references, tiers)
     lines = list(
         compared(
-            gather.of_topics(found, topics, given.from_ms),
+            gather.of_topics(counts, topics, given.from_ms),
             references=references,
             tiers=tiers,
             bucket_ms=bucket_ms,
@@ -305,40 +305,42 @@ def _gathered(
     """All counts, and the tiers to compare with their topics, including tiers without counts:
     applications have announced theirs.
     """
-    found: list[Count] = []
+    counts: list[Count] = []
     tiers: dict[str, set[str]] = {}
     if given.audit_topic:
         messages = BrokerSource(
             source.bootstrap, source.settings, pattern=_exactly(given.audit_topic)
         )
-        told = gather.told(messages, topics, runner, bucket_ms, given.from_ms)
-        found += told.counts
-        for one in sorted(told.counts, key=lambda each: each.tier):
+        totals = gather.told(messages, topics, runner, bucket_ms, given.from_ms)
+        counts += totals.counts
+        for one in sorted(totals.counts, key=lambda each: each.tier):
             tiers.setdefault(one.tier, set()).add(one.topic)
-        _tell_left_out(given, told, bucket_ms)
+        _tell_left_out(given, totals, bucket_ms)
     for place in given.load:
-        found += _loaded(given, place, runner, bucket_ms)
+        counts += _loaded(given, place, runner, bucket_ms)
         tiers.setdefault(gather.LOAD_TIER, set()).update(topics)
     for tier, bootstrap in given.recount:
         cluster = BrokerSource(
             bootstrap or source.bootstrap, source.settings, source.topics, source.pattern
         )
-        found += gather.recount(
+        counts += gather.recount(
             cluster, runner, tier, bucket_ms=bucket_ms, from_ms=given.from_ms, now_ms=now_ms
         )
         tiers.setdefault(tier, set()).update(topics)
-    return found, tiers
+    return counts, tiers
 
 
-def _tell_left_out(given: argparse.Namespace, told: Told, bucket_ms: int) -> None:
+def _tell_left_out(given: argparse.Namespace, totals: Told, bucket_ms: int) -> None:
     """Report the messages of the audit topic that are in no count. Raises LoadError."""
-    if told.bad:
-        left_out = f"{counted(told.bad, 'message')} of {given.audit_topic} left out"
+    if totals.bad:
+        left_out = f"{counted(totals.bad, 'message')} of {given.audit_topic} left out"
         print(f"kbroker-audit: {left_out}: no counts of records", file=sys.stderr)
-    _require_reference(given, told, bucket_ms)
-    if told.misfits:
-        left_out = f"{counted(len(told.misfits), 'message')} of {given.audit_topic} left out"
-        print(f"kbroker-audit: {left_out}: {_misfitting(told.misfits, bucket_ms)}", file=sys.stderr)
+    _require_reference(given, totals, bucket_ms)
+    if totals.misfits:
+        left_out = f"{counted(len(totals.misfits), 'message')} of {given.audit_topic} left out"
+        print(
+            f"kbroker-audit: {left_out}: {_misfitting(totals.misfits, bucket_ms)}", file=sys.stderr
+        )
 
 
 def _misfitting(misfits: Iterable[Misfit], bucket_ms: int) -> str:
@@ -353,13 +355,13 @@ def _misfitting(misfits: Iterable[Misfit], bucket_ms: int) -> str:
     )
 
 
-def _require_reference(given: argparse.Namespace, told: Told, bucket_ms: int) -> None:
+def _require_reference(given: argparse.Namespace, totals: Told, bucket_ms: int) -> None:
     """Raises LoadError if no message of the reference fits: the report's buckets are wrong then,
     and another reference would hide missing records.
     """
     reference = given.reference or PRODUCER_TIER
-    uncounted = [one for one in told.misfits if one.tier == reference]
-    if uncounted and not any(one.tier == reference for one in told.counts):
+    uncounted = [one for one in totals.misfits if one.tier == reference]
+    if uncounted and not any(one.tier == reference for one in totals.counts):
         raise LoadError(
             f"the tier {reference} has reported only {_misfitting(uncounted, bucket_ms)}; or "
             "choose another tier with --reference"

@@ -111,15 +111,15 @@ def _spans(files: Iterable[LoadedFile], topic: str) -> Iterator[_Where]:
     """The offsets of a load in a table that has rows of this topic from other loads as well.
     Adjacent spans are merged, so that a partition is queried as rarely as possible.
     """
-    found: dict[int, list[tuple[int, int]]] = {}  # by partition, [start, end)
+    spans_of: dict[int, list[tuple[int, int]]] = {}  # by partition, [start, end)
     for one in sorted(files, key=lambda each: each.start):
         if one.topic != topic:
             continue
-        spans = found.setdefault(one.partition, [])
+        spans = spans_of.setdefault(one.partition, [])
         if spans and spans[-1][1] == one.start:
             spans[-1] = (spans[-1][0], one.end)
         else:
             spans.append((one.start, one.end))
-    for partition, of_partition in found.items():
+    for partition, of_partition in spans_of.items():
         for start, end in of_partition:
             yield ' AND "partition" = ? AND "offset" BETWEEN ? AND ?', (partition, start, end - 1)

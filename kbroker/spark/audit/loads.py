@@ -103,9 +103,13 @@ def _ends_before(file: pq.ParquetFile, group: Any, from_ms: int | None) -> bool:
     for index in range(group.num_columns):
         column = group.column(index)
         if column.path_in_schema == _TIME:
-            told = column.statistics
-            has_all = told is not None and told.has_min_max and column.physical_type == "INT64"
-            return bool(has_all and told.max_raw < from_ms * 1000)
+            statistics = column.statistics
+            has_all = (
+                statistics is not None
+                and statistics.has_min_max
+                and column.physical_type == "INT64"
+            )
+            return bool(has_all and statistics.max_raw < from_ms * 1000)
     return False
 
 
@@ -117,9 +121,9 @@ def loaded(
         state = destination.log.state()
         seen = destination.seen()
         if _is_as_loaded(destination.root, state, seen):
-            told = of_commits(destination.log, bucket_ms, state.number)
-            if told is not None:
-                return told
+            counts = of_commits(destination.log, bucket_ms, state.number)
+            if counts is not None:
+                return counts
         work = FilesWork(str(destination.root), bucket_ms, from_ms)
         wanted = runner.parallelism * TASKS_PER_CORE
         tasks = [[files] for files in shares(seen, wanted)]

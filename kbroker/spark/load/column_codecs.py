@@ -82,5 +82,5 @@ def _leaves(schema: pa.Schema) -> list[str]:
     empty = pa.BufferOutputStream()
     # schema.empty_table() would import pandas, as every pyarrow function that takes a list does.
     pq.write_table(pa.Table.from_batches([], schema), empty)
-    found = pq.read_metadata(pa.BufferReader(empty.getvalue())).schema
-    return [found.column(index).path for index in range(len(found.names))]
+    schema_of_file = pq.read_metadata(pa.BufferReader(empty.getvalue())).schema
+    return [schema_of_file.column(index).path for index in range(len(schema_of_file.names))]

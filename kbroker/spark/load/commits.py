@@ -151,15 +151,15 @@ class Commit:
             raise CorruptLogError(f"not a commit: {err!r}") from err
 
     @classmethod
-    def _from_mapping(cls, found: dict[str, Any]) -> Commit:
-        if found.pop("format") != FORMAT:
+    def _from_mapping(cls, values: dict[str, Any]) -> Commit:
+        if values.pop("format") != FORMAT:
             raise CorruptLogError(
                 "a commit in an unknown format, written by a newer version of kbroker"
             )
-        found["ends"] = ends_from_json(found["ends"])
-        found["counts"] = {
+        values["ends"] = ends_from_json(values["ends"])
+        values["counts"] = {
             topic: {int(bucket): count for bucket, count in buckets.items()}
-            for topic, buckets in found["counts"].items()
+            for topic, buckets in values["counts"].items()
         }
         for name, kind in (
             ("ranges", LoadedRange),
@@ -167,10 +167,10 @@ class Commit:
             ("errors", LoadedFile),
             ("gaps", Gap),
         ):
-            found[name] = tuple(kind(**one) for one in found[name])
-        found["removed"] = tuple(found["removed"])
-        found.setdefault("topics", {})
-        return cls(**{one.name: found[one.name] for one in fields(cls)})
+            values[name] = tuple(kind(**one) for one in values[name])
+        values["removed"] = tuple(values["removed"])
+        values.setdefault("topics", {})
+        return cls(**{one.name: values[one.name] for one in fields(cls)})
 
 
 def ends_from_json(document: Mapping[str, Mapping[str, int]]) -> Ends:

@@ -160,8 +160,8 @@ class Load:
         )
         self._destination.require_room(anew)
         ends = with_begins(restarted(known, anew, target), first, target, wanted)
-        told = {one: (found.size_bytes, found.end - found.start) for one, found in target.items()}
-        sized = with_sizes(wanted, told, self._mean)
+        sizes = {one: (found.size_bytes, found.end - found.start) for one, found in target.items()}
+        sized = with_sizes(wanted, sizes, self._mean)
         limit = min(self._settings.commit_bytes, size if size is not None else 1 << 62)
         chosen = within(sized, records=records, size_bytes=limit)
         if not chosen and not gaps and ends == known:

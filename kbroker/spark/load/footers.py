@@ -79,8 +79,8 @@ class _FoundFooter:
 
 def loaded_ms(metadata: Mapping[bytes, bytes] | None) -> int:
     """When the newest rows of a file were loaded."""
-    found = about(metadata)
-    return int(found.get("loaded_ms") or found.get("written_ms", "0"))
+    values = about(metadata)
+    return int(values.get("loaded_ms") or values.get("written_ms", "0"))
 
 
 def recover(destination: Directory, load: str) -> Commit:

@@ -106,28 +106,28 @@ class CommitLog:
         usable = [
             one for one in self._store.numbers("checkpoint") if number is None or one <= number
         ]
-        found = CommitState()
+        state = CommitState()
         if usable:
             text = self._store.read("checkpoint", usable[-1])
             try:
-                found = CommitState.from_json(text or b"")
+                state = CommitState.from_json(text or b"")
             except CorruptLogError as err:
                 raise CorruptLogError(
                     f"checkpoint {usable[-1]} of {self._store}: {err}; remove it; it is rebuilt "
                     "as long as no commit has expired"
                 ) from err
-        for commit in self.after(found.number):
+        for commit in self.after(state.number):
             if number is not None and commit.number > number:
                 break
-            found.apply(commit)
-        if number is not None and found.number != number:
+            state.apply(commit)
+        if number is not None and state.number != number:
             numbers = self.numbers()
             kept = f"{numbers[0]} to {numbers[-1]}" if numbers else "none"
             raise CorruptLogError(
                 f"commit {number} is not in the log: it has expired or never existed; the log has "
                 f"{kept}"
             )
-        return found
+        return state
 
     def maybe_checkpoint(self, number: int) -> bool:
         """Sum up the commits up to ``number`` when it is time to."""

@@ -132,8 +132,8 @@ def _verify_offsets(state: CommitState) -> Iterator[str]:
         is_current = one.topic_id in ("", state.topics.get(one.topic, ""))
         if is_current and one.end > loaded:
             yield f"{one.path}: ends at {one.end}, but the log ends at {loaded}"
-    for found in folders.values():
-        ordered = sorted(found, key=lambda one: one.first_offset)
+    for in_folder in folders.values():
+        ordered = sorted(in_folder, key=lambda one: one.first_offset)
         for before, after in itertools.pairwise(ordered):
             if after.first_offset <= before.last_offset:
                 yield f"{after.path}: begins before {before.path} ends"
@@ -219,8 +219,8 @@ def compact(
             folders[one.topic, one.topic_id, one.partition, folder].append(one)
     batches = [
         batch
-        for found in folders.values()
-        for neighbours in _alike(destination.root, found, older_than_ms)
+        for in_folder in folders.values()
+        for neighbours in _alike(destination.root, in_folder, older_than_ms)
         for batch in _batches(neighbours, file_bytes)
     ]
     if not batches:
@@ -292,9 +292,9 @@ def _alike(
         return str(schema_of_file(root / one.path))
 
     ordered = sorted(files, key=lambda one: one.first_offset)
-    for columns, found in itertools.groupby(ordered, kind):
+    for columns, alike in itertools.groupby(ordered, kind):
         if columns:
-            yield list(found)
+            yield list(alike)
 
 
 def _batches(files: list[LoadedFile], file_bytes: int) -> Iterator[list[LoadedFile]]:

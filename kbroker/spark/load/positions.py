@@ -42,8 +42,8 @@ def made_anew(
     """
     return {
         topic
-        for (topic, _), found in available.items()
-        if found.topic_id and topics.get(topic, found.topic_id) != found.topic_id
+        for (topic, _), partition in available.items()
+        if partition.topic_id and topics.get(topic, partition.topic_id) != partition.topic_id
     }
 
 
@@ -203,7 +203,7 @@ def reloaded(
         if one.topic_id and topics.get(one.topic, one.topic_id) != one.topic_id:
             continue
         by_partition.setdefault((one.topic, one.partition), []).append(one)
-    found = {topic: dict(of_topic) for topic, of_topic in ends.items()}
+    next_ends = {topic: dict(of_topic) for topic, of_topic in ends.items()}
     removed: list[LoadedFile] = []
     for (topic, partition), wanted in starts.items():
         end = ends.get(topic, {}).get(partition)
@@ -216,8 +216,8 @@ def reloaded(
                 break
             start = min(start, one.start)
         removed += [one for one in by_partition.get((topic, partition), []) if one.end > start]
-        found[topic][partition] = start
-    return found, removed
+        next_ends[topic][partition] = start
+    return next_ends, removed
 
 
 def again_ranges(

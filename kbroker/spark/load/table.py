@@ -123,12 +123,12 @@ class TableDirectory(Directory, ABC, Generic[T]):
         return f"no longer in the {self.kind}: another writer has rewritten or deleted its rows"
 
     def out_of_place(self, files: Iterable[LoadedFile]) -> dict[str, str]:
-        found = list(files)
+        ours = list(files)
         table = self.table()
         known = self.paths_in(table) if table is not None else set()
         why = self._rewritten if self._behind(table) is None else f"not in the {self.kind}"
-        return {one.path: why for one in found if one.path not in known} | (
-            super().out_of_place(found)
+        return {one.path: why for one in ours if one.path not in known} | (
+            super().out_of_place(ours)
         )
 
     def seen(self) -> list[SeenFile]:
@@ -193,8 +193,8 @@ class TableDirectory(Directory, ABC, Generic[T]):
         if commit.added or commit.removed:
             table = self.table()
             if table is None or self.version_in(table, commit.load) < commit.number:
-                told = commit if commit.kind != RECOVER else self._difference(table, commit)
-                self.write_version(table, told)
+                published = commit if commit.kind != RECOVER else self._difference(table, commit)
+                self.write_version(table, published)
             self._remove(path for path in commit.removed if not is_of_table(path))
         self._settle()
         self._note_published(commit)

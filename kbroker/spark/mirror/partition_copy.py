@@ -254,19 +254,19 @@ class PartitionCopy:
     def _start(self) -> int:
         one = self._range
         key = (one.topic, one.partition)
-        found = self._kept()
+        place = self._kept()
         first = list_offsets(self._source, {key: EARLIEST})[key].offset
-        if found is None:
+        if place is None:
             return max(first, one.start)
         last = list_offsets(self._source, {key: LATEST})[key].offset
         now = id_text(self._topic)
-        is_anew = bool(found.topic_id and now) and found.topic_id != now
-        if first <= found.offset <= last and not is_anew:
-            return found.offset
+        is_anew = bool(place.topic_id and now) and place.topic_id != now
+        if first <= place.offset <= last and not is_anew:
+            return place.offset
         if not self._work.allow_loss:
             whose = "a topic that was recreated" if is_anew else "the source"
             raise DataLossError(
-                f"{one.topic} partition {one.partition}: mirrored up to offset {found.offset}, "
+                f"{one.topic} partition {one.partition}: mirrored up to offset {place.offset}, "
                 f"{whose} has {first} to {last}. With --allow-data-loss, the mirror continues "
                 "with that"
             )
@@ -274,9 +274,9 @@ class PartitionCopy:
 
     def _kept(self) -> KeptOffset | None:
         for group, place in dict.fromkeys([(self._group, self._place), self._before]):
-            found = committed(self._target, group, [place]).get(place)
-            if found is not None:
-                return kept(found)
+            offset = committed(self._target, group, [place]).get(place)
+            if offset is not None:
+                return kept(offset)
         return None
 
     def _begin(self) -> None:

@@ -61,12 +61,12 @@ def metadata_of(source: str, topic_id: str) -> str:
     return f"{source} at={time.time_ns() // 1_000_000}" + (f" topic={topic_id}" if topic_id else "")
 
 
-def kept(found: Committed) -> KeptOffset:
+def kept(offset: Committed) -> KeptOffset:
     """Older mirrors did not store the time."""
-    told = _ABOUT.search(found.metadata)
-    assert told is not None  # if only at the end
-    at_ms, topic_id = told.groups()
-    return KeptOffset(found.offset, topic_id or "", int(at_ms or 0))
+    about = _ABOUT.search(offset.metadata)
+    assert about is not None  # if only at the end
+    at_ms, topic_id = about.groups()
+    return KeptOffset(offset.offset, topic_id or "", int(at_ms or 0))
 
 
 def up_to_date(
@@ -87,14 +87,14 @@ def up_to_date(
         if one[0] in counts:
             group, place = place_of(name, one, counts[one[0]])
             groups[group][place] = one
-    found = {
+    known = {
         places[place]: kept(offset)
         for group, places in groups.items()
         for place, offset in committed(target, group, places, stable=False).items()
     }
     same = {
         one: at.at_ms
-        for one, at in found.items()
+        for one, at in known.items()
         if (at.offset, at.topic_id) == (bounds[one].end, bounds[one].topic_id)
     }
     if not same:

@@ -131,10 +131,10 @@ class WriteOptions:
 def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     """Raises OptionError."""
     given = GivenOptions(options)
-    found = _read_common(given, streaming=streaming)
-    _check_client(found.bootstrap, found.kafka)
+    options_read = _read_common(given, streaming=streaming)
+    _check_client(options_read.bootstrap, options_read.kafka)
     given.warn_of_unknown("stream" if streaming else "batch")
-    return found
+    return options_read
 
 
 def parse_write(options: Mapping[str, str]) -> WriteOptions:

@@ -151,9 +151,11 @@ async def look_up(
             creations[name] = creation_of(cluster.created_id, node.stat.created_id)
         return set(by_topic[name]) - assigned
 
-    found = await in_window(map(strays_of, by_topic), READS_AT_ONCE)
+    numbers_of = await in_window(map(strays_of, by_topic), READS_AT_ONCE)
     strays = {
-        (name, number) for name, numbers in zip(by_topic, found, strict=True) for number in numbers
+        (name, number)
+        for name, numbers in zip(by_topic, numbers_of, strict=True)
+        for number in numbers
     }
     return LookedUp(strays, creations)
 

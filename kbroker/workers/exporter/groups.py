@@ -106,12 +106,12 @@ class LagCollector:
             self.left_out += total
         for region, shard in all_shards:
             of_topics = [ends.get(name) for name in shard.topic_names]
-            found = sums(region, shard.start, shard.count, of_topics)
+            sums_of = sums(region, shard.start, shard.count, of_topics)
             names, topics = shard.group_names, shard.topic_names
             self._group_labels.update((name, label(GROUP, name)) for name in names)
             self._topic_labels.update((name, label(TOPIC, name)) for name in topics)
             self._sums += [
-                (names[group], topics[topic], *values) for (group, topic), values in found.items()
+                (names[group], topics[topic], *values) for (group, topic), values in sums_of.items()
             ]
             self._states += shard.groups
             if total <= self._details_max:

@@ -124,14 +124,14 @@ class Health:
         if not query.keys() <= {VERBOSE}:
             more = ", and for=writes" if probe == READY else ""
             raise HttpError(400, f"only ?verbose is allowed{more}")
-        found = checks(self.facts(), probe)
-        failed = [check for check in found if check.problem is not None]
+        probes = checks(self.facts(), probe)
+        failed = [check for check in probes if check.problem is not None]
         if VERBOSE in query:
             lines = [
                 f"[+]{check.name} ok{': ' if check.detail else ''}{check.detail}"
                 if check.problem is None
                 else f"[-]{check.name} failed: {check.problem}"
-                for check in found
+                for check in probes
             ]
             lines.append(f"{request.path[1:]} check {'failed' if failed else 'passed'}")
         else:

@@ -295,8 +295,8 @@ class HostedPartitions:
         looked for on disk.
         """
         stopped, unopened = [], []
-        for told in replicas:
-            order = self._with_slot(told)
+        for stopping in replicas:
+            order = self._with_slot(stopping)
             replica = self._replicas.get(order.slot)
             if order.slot != NO_SLOT:
                 self._stopped.add((order.slot, order.slot_incarnation))

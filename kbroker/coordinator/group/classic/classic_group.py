@@ -354,9 +354,9 @@ class ClassicGroup(Group):
         self.waiting_joins = 0
         self.leader = None
         self.protocol_type = value.protocol_type
-        for found in value.members:
-            member = before.pop(found.member_id, None) or loaded_member(value, found)
-            member.assignment = bytes(found.assignment)
+        for row in value.members:
+            member = before.pop(row.member_id, None) or loaded_member(value, row)
+            member.assignment = bytes(row.assignment)
             self.add(member, value.protocol_type)
             self.waiting_joins += member.join is not None
         if value.leader in self.members:
@@ -371,16 +371,16 @@ class ClassicGroup(Group):
         return list(before.values())
 
 
-def loaded_member(value: GroupMetadataValue, found: Any) -> ClassicGroupMember:
+def loaded_member(value: GroupMetadataValue, row: Any) -> ClassicGroupMember:
     """A member from its group's record."""
-    timeout = found.rebalance_timeout
+    timeout = row.rebalance_timeout
     return ClassicGroupMember(
-        found.member_id,
-        found.group_instance_id,
-        found.client_id,
-        found.client_host,
-        found.session_timeout if timeout == -1 else timeout,
-        found.session_timeout,
-        {value.protocol or "": found.subscription},
-        found.assignment,
+        row.member_id,
+        row.group_instance_id,
+        row.client_id,
+        row.client_host,
+        row.session_timeout if timeout == -1 else timeout,
+        row.session_timeout,
+        {value.protocol or "": row.subscription},
+        row.assignment,
     )

@@ -426,6 +426,6 @@ def assigned(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
 
 def names(member_ids: Iterable[str]) -> str:
     """Names for a log line, not more than a reader can take in."""
-    found = list(member_ids)
-    more = f" and {len(found) - 10} more" if len(found) > 10 else ""
-    return ", ".join(found[:10]) + more
+    ids = list(member_ids)
+    more = f" and {len(ids) - 10} more" if len(ids) > 10 else ""
+    return ", ".join(ids[:10]) + more

@@ -484,17 +484,17 @@ class ConsumerProtocol(Part):
     def _on_rebalance_end(
         self, op: CoordinatorOperation, group_id: str, member_id: str, epoch: int, timeout_ms: int
     ) -> None:
-        found = self.find(group_id, member_id)
-        if found is not None and found[1].epoch == epoch:
+        holder = self.find(group_id, member_id)
+        if holder is not None and holder[1].epoch == epoch:
             reason = f"it did not revoke its partitions in epoch {epoch} within {timeout_ms} ms"
             self.expire(op, group_id, member_id, reason)
 
     def expire(self, op: CoordinatorOperation, group_id: str, member_id: str, reason: str) -> None:
         """Remove a member, if it is still there."""
-        found = self.find(group_id, member_id)
-        if found is not None:
+        holder = self.find(group_id, member_id)
+        if holder is not None:
             logger.info("group %s: member %s is fenced, %s", group_id, member_id, reason)
-            self.fence(op, found[0], [found[1]])
+            self.fence(op, holder[0], [holder[1]])
 
     # -- ConsumerGroupDescribe -------------------------------------------------------------------
 

@@ -64,16 +64,16 @@ def assignment(group_id: str, member: ConsumerGroupMember) -> Record:
     def topics(
         owned: Owned,
     ) -> list[Assigned]:
-        found = []
+        rows = []
         for topic_id in sorted(owned):
             partitions = sorted(owned[topic_id])
             epochs = [owned[topic_id][partition] for partition in partitions]
-            found.append(
+            rows.append(
                 cls.TopicPartitions(
                     topic_id=topic_id, partitions=partitions, assignment_epochs=epochs
                 )
             )
-        return found
+        return rows
 
     key = topic.ConsumerGroupCurrentMemberAssignmentKey(
         group_id=group_id, member_id=member.member_id
