@@ -3,8 +3,7 @@
 Runs in io workers (produce, replica append, recovery) and in tools. One pass over the bytes for the
 checksum, one over the records; no allocation and no copy, except for compressed batches, whose
 records are decompressed into at most ``decompressed_max`` bytes: LZ4 into a buffer that is reused,
-the others into a bytes object. Only that needs the GIL. Oracle:
-``tests/support/storage/record_oracle.py``.
+the others into a bytes object. Only that needs the GIL. Oracle: ``tests/support/storage/record_oracle.py``.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
