@@ -1,20 +1,34 @@
-"""How long pages of the console take to appear in headless Chromium; for ``perf/monitoring.py``."""
+"""How long the pages of the console, and the API behind them, take; for ``perf/monitoring.py``.
 
+Pages are timed in headless Chromium, from the click on a link until the text is there that comes
+last. Paths of the API are timed once at first, when nothing of the user is kept, and then some more
+times.
+"""
+
+import http.client
+import json
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 
 from kbroker.client.admin.topics import NewTopic, create_topics
+from kbroker.client.batches.offsets import commit
 from kbroker.client.connections.cluster import Cluster
 from perf.kafka_distribution import ROOT
 
-# Of a topic each; a request has at most so many items.
-TOPICS_A_REQUEST = 1000
+# Of a topic each; a request has at most so many items. A machine with other work takes its time.
+TOPICS_A_REQUEST = 200
+FILL_S = 600.0
+# Topics that a group reads.
+TOPICS_OF_GROUP = 50
 TIMES = 9
+TIMES_OF_API = 7
 CLICK = """
 const [hash, text, done] = arguments;
 const main = document.getElementById("main");
-location.hash = "#/transactions";
+location.hash = "#/elsewhere";
 setTimeout(() => {
   const began = performance.now();
   location.hash = hash;
@@ -26,35 +40,61 @@ setTimeout(() => {
 }, 300);
 """
 
+Pages = Sequence[tuple[str, ...]]
 
-def page_times(
-    bootstrap: str,
-    url: str,
-    topics: Sequence[str],
-    pages: Sequence[tuple[str, ...]],
-    place: Path,
-) -> dict[str, float]:
+
+def fill_console(bootstrap: str, topics: Sequence[str], groups: Sequence[str]) -> None:
+    """Create topics of a partition each, and let each group have offsets of some of them."""
+    with Cluster(bootstrap, request_timeout=FILL_S, deadline=FILL_S) as cluster:
+        for at in range(0, len(topics), TOPICS_A_REQUEST):
+            wanted = [NewTopic(name, 1, 1) for name in topics[at : at + TOPICS_A_REQUEST]]
+            for made in create_topics(cluster, wanted).values():
+                if isinstance(made, Exception):
+                    raise made
+        for number, group in enumerate(groups):
+            first = number * TOPICS_OF_GROUP
+            read = {topics[(first + n) % len(topics)] for n in range(TOPICS_OF_GROUP)}
+            commit(cluster, group, {(name, 0): (0, "") for name in read})
+
+
+def page_times(url: str, pages: Pages, place: Path) -> dict[str, float]:
     """Medians of the milliseconds from the click until the text is there, by name. pages: of each
     its name, what follows ``#/``, and the text.
     """
     sys.path.insert(0, str(ROOT / "tests"))
     from support.surfaces.browser import Browser
 
-    with Cluster(bootstrap) as cluster:
-        for at in range(0, len(topics), TOPICS_A_REQUEST):
-            wanted = [NewTopic(name, 1, 1) for name in topics[at : at + TOPICS_A_REQUEST]]
-            for made in create_topics(cluster, wanted).values():
-                if isinstance(made, Exception):
-                    raise made
     found = {}
     with Browser(place) as browser:
         browser.size(1200, 900)
-        browser.open(f"{url}/console/#/transactions")
-        browser.await_text("Transactions")
+        browser.open(f"{url}/console/#/elsewhere")
+        browser.await_text("There is no such page")
         for name, hash_, text in pages:
             arguments = {"script": CLICK, "args": [f"#/{hash_}", text]}
-            times = sorted(
-                float(browser.ask("POST", "/execute/async", arguments)) for _ in range(TIMES)
-            )
-            found[name] = times[TIMES // 2]
+            times = [float(browser.ask("POST", "/execute/async", arguments)) for _ in range(TIMES)]
+            found[name] = median(times)
     return found
+
+
+def api_times(address: str, paths: Sequence[str]) -> Mapping[str, tuple[float, float]]:
+    """Milliseconds until the last byte by path: the first time, and the median of some more."""
+    first = {path: _timed(address, path) for path in paths}
+    return {
+        path: (first[path], median(_timed(address, path) for _ in range(TIMES_OF_API)))
+        for path in paths
+    }
+
+
+def _timed(address: str, path: str) -> float:
+    connection = http.client.HTTPConnection(address, timeout=60)
+    began = time.monotonic()
+    try:
+        connection.request("GET", "/api/v1" + path)
+        response = connection.getresponse()
+        body = response.read()
+    finally:
+        connection.close()
+    passed = time.monotonic() - began
+    if response.status != 200:
+        raise RuntimeError(f"{path}: {response.status} {json.loads(body).get('detail')}")
+    return passed * 1000

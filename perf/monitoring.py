@@ -9,8 +9,9 @@ exporter. Memory is the highest of some samples taken while it works on further 
 latency of requests of one record at a fixed rate, for a while with a scrape every 5 s and for a
 while without, in turns. lag: the same scrape, and /groups, when 100 groups have committed an offset
 of every partition; every lag is checked. pages: from the click on a link of the console until
-Chromium shows the page, with as many topics as there are partitions. Exits with 1 if a bar is
-missed.
+Chromium shows the page, and each path of the API behind it, with as many topics as there are
+partitions, and twice as many groups; at first, when nothing is kept of the user, and later. Exits
+with 1 if a bar is missed.
 """
 
 import argparse
@@ -22,7 +23,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,15 +51,56 @@ COMMITTED = 1
 # What the exporter knows serves scrapes for a second.
 FRESH_S = 1.2
 SCRAPE_EVERY_S = 5.0
+# The text of a page is what comes last.
 PAGES = (
-    ("overview", "overview", "Processes of broker"),
+    ("overview", "overview", "Nothing is wrong."),
+    ("what is wrong", "wrong", "Nothing is wrong"),
     ("list of topics", "topics", "{count} topics"),
-    ("search", "topics?search={last}", "{last}"),
+    ("search", "topics?search={last}", "1 topic"),
     ("last page of the list", "topics?skip={skip}", "{last}"),
     ("topic", "topics/{last}", "Size of leaders"),
     ("records", "topics/{last}?tab=messages", "There are no records"),
-    ("groups", "groups", "There are no groups yet"),
+    ("settings", "topics/{last}?tab=settings", "retention.ms"),
+    ("groups", "groups", "{groups} groups"),
+    ("group", "groups/{group}", "Oldest unread record"),
+    ("transactions", "transactions", "There are no transactional ids"),
+    ("reassignments", "reassignments", "No partition is being moved"),
+    ("quotas", "quotas", "There are no quotas"),
+    ("access", "access", "There are no ACLs"),
 )
+API_PATHS = (
+    "/session",
+    "/overview",
+    "/findings",
+    "/log-dirs",
+    "/history?of=broker",
+    "/history?of=topics",
+    "/history?of=groups",
+    "/history?of=log-dirs",
+    "/topics?limit=100",
+    "/topics?search={last}",
+    "/topics?search=9",
+    "/topics?skip={skip}",
+    "/topics/{last}",
+    "/topics/{last}/settings",
+    "/topics/{last}/messages",
+    "/groups",
+    "/groups?search={group}",
+    "/groups?limit=200",
+    "/group?group={group}",
+    "/group/lags?group={group}",
+    "/transactions",
+    "/transactions/hanging",
+    "/reassignments",
+    "/quotas",
+    "/acls",
+    "/users",
+)
+# The console shows users and ACLs of a broker with an authorizer.
+WITH_AUTHORIZER = {
+    "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
 SCRAPER = """
 import http.client, sys, time
 host, every = sys.argv[1], float(sys.argv[2])
@@ -78,7 +120,7 @@ BARS: dict[str, tuple[str, dict[str, tuple[str, float | None]]]] = {
         {
             "wall_ms": ("ms to the last byte", 500),
             "cpu_ms": ("CPU ms of the exporter", None),
-            "pss_mib": ("PSS of the exporter, MiB", 40),
+            "pss_mib": ("PSS of the exporter with history, MiB", 60),
             "private_mib": ("private memory of the exporter, MiB", None),
         },
     ),
@@ -100,7 +142,12 @@ BARS: dict[str, tuple[str, dict[str, tuple[str, float | None]]]] = {
     ),
     "pages": (
         "pages of the console, 10,000 topics",
-        {"slowest_ms": ("slowest page, ms", 300)},
+        {
+            "slowest_ms": ("slowest page, ms", 300),
+            "slowest_api_ms": ("slowest path of the API, ms", 300),
+            "slowest_first_ms": ("slowest path of the API at first, ms", 300),
+            "pss_mib": ("PSS of the exporter with history, MiB", 60),
+        },
     ),
 }
 
@@ -137,9 +184,10 @@ class Watched(KbrokerBroker):
     p99 of 1,000 requests a second is that of the disk.
     """
 
-    def __init__(self, place: str, partitions: int) -> None:
+    def __init__(self, place: str, partitions: int, more: Mapping[str, str] | None = None) -> None:
         self.http_port = free_ports(1)[0]
         overrides = {
+            **(more or {}),
             "metrics.port": str(self.http_port),
             "partition.table.slots": str(partitions + 2000),
             "log.flush.interval.ms": "3600000",
@@ -345,17 +393,34 @@ def measure_lag(broker: Watched, options: argparse.Namespace) -> Figures:
 
 
 def measure_pages(broker: Watched, options: argparse.Namespace) -> Figures:
-    from perf.console_pages import page_times
+    from perf.console_pages import api_times, fill_console, page_times
 
     count = options.partitions
     names = [f"topic-{number:05}" for number in range(count)]
+    groups = [f"group-{number:03}" for number in range(2 * options.groups)]
+    fill_console(broker.bootstrap, names, groups)
+    words = {
+        "count": f"{count:,}",
+        "last": names[-1],
+        "skip": count - 100,
+        "groups": f"{len(groups):,}",
+        "group": groups[-1],
+    }
+    api = api_times(broker.http_address, [path.format(**words) for path in API_PATHS])
     with tempfile.TemporaryDirectory(prefix="perf-browser-", dir=options.place) as place:
-        words = {"count": f"{count:,}", "last": names[-1], "skip": count - 100}
         pages = [tuple(text.format(**words) for text in page) for page in PAGES]
-        times = page_times(
-            broker.bootstrap, f"http://{broker.http_address}", names, pages, Path(place)
-        )
-    return {**{f"{name}_ms": ms for name, ms in times.items()}, "slowest_ms": max(times.values())}
+        times = page_times(f"http://{broker.http_address}", pages, Path(place))
+    pss, private = memory_mib(broker.exporter())
+    return {
+        **{f"{name}_ms": ms for name, ms in times.items()},
+        **{f"{path} first_ms": ms for path, (ms, _) in api.items()},
+        **{f"{path} ms": ms for path, (_, ms) in api.items()},
+        "slowest_ms": max(times.values()),
+        "slowest_api_ms": max(ms for _, ms in api.values()),
+        "slowest_first_ms": max(ms for ms, _ in api.values()),
+        "pss_mib": pss,
+        "private_mib": private,
+    }
 
 
 PARTS: dict[str, Callable[[Watched, argparse.Namespace], Figures]] = {
@@ -373,7 +438,8 @@ def measure(options: argparse.Namespace) -> dict[str, Figures]:
         parts = [one for one in PARTS if one in parts and one in options.parts]
         if not parts:
             continue
-        with Watched(options.place, options.partitions) as broker:
+        more = WITH_AUTHORIZER if parts == ["pages"] else {}
+        with Watched(options.place, options.partitions, more) as broker:
             if parts != ["pages"]:
                 broker.fill(options.partitions)
             for part in parts:

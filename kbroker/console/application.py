@@ -146,11 +146,9 @@ class Console:
     ) -> bytes:
         """In a thread."""
         with self._sessions.open(login) as cluster:
-            if operation.method != "GET":
-                cluster.kept.clear()
             user = login and login.user
             document = operation.serve(
-                CheckedRequest(cluster, self._broker, values, self._decoding, user, cluster.kept)
+                CheckedRequest(cluster, self._broker, values, self._decoding, user)
             )
         self._lags.maybe_look(partial(self._sessions.open, login))
         return json.dumps(document, ensure_ascii=True, separators=(",", ":")).encode()

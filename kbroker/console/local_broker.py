@@ -46,7 +46,8 @@ class LocalBroker(NamedTuple):
     changes nothing. registry: settings of the client of a schema registry;
     None without one. history: of HOUR or DAY, and what is measured: seconds of a step, times in ms,
     series, and how many there are besides. lags: of a group, as ``LagKeeper.of``, of what this
-    broker knows by itself. lags_elsewhere: of all groups, as the console has found them.
+    broker knows by itself. exact_lags: of all groups now, whose topics are led here as a whole;
+    lags_elsewhere: of all groups, as the console has found them.
     """
 
     broker_id: int
@@ -58,5 +59,6 @@ class LocalBroker(NamedTuple):
     read_only: bool
     registry: Mapping[str, str] | None
     lags: Callable[[str], tuple[list[int], dict[str, list[int]]]]
+    exact_lags: Callable[[], Mapping[str, int]]
     lags_elsewhere: LagKeeper
     history: Callable[[str, Iterable[str]], tuple[int, list[int], Series, int]]

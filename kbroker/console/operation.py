@@ -139,8 +139,7 @@ class Parameter:
 
 class CheckedRequest(NamedTuple):
     """A request that was checked. values: of path, query and body, with defaults. decoding: None
-    without a schema registry. user: None of who has not logged in. kept: by name, what was found at
-    a time of time.monotonic, until the user changes something, for a minute at most.
+    without a schema registry. user: None of who has not logged in.
     """
 
     cluster: Cluster
@@ -148,7 +147,6 @@ class CheckedRequest(NamedTuple):
     values: Mapping[str, Any]
     decoding: Decoding | None = None
     user: str | None = None
-    kept: dict[str, tuple[float, Any]] | None = None
 
 
 def asked_by_command(cluster: Cluster, values: Mapping[str, Any]) -> CheckedRequest:

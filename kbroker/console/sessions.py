@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.connections.connection import Connection
@@ -37,12 +37,9 @@ class ConsoleLogin(NamedTuple):
 
 
 class ConsoleCluster(Cluster):
-    """own: the broker that is reached by the bootstrap address, whatever it advertises. kept: what
-    pages of this user keep, as ``CheckedRequest.kept``.
-    """
+    """own: the broker that is reached by the bootstrap address, whatever it advertises."""
 
     own: int | None = None
-    kept: dict[str, tuple[float, Any]]
 
     def connect(self, node: int, retry: Retry) -> Connection:
         if node == self.own:
@@ -144,7 +141,6 @@ class Sessions:
             request_timeout=REQUEST_S,
             deadline=DEADLINE_S,
         )
-        cluster.kept = {}
         if not door.by_name:
             cluster.own = self._broker.broker_id
         return cluster

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 from kbroker.client.admin.cluster import ClusterSummary, probe, summarize_cluster
 from kbroker.client.admin.configs import TOPIC, Setting, describe_configs
 from kbroker.client.admin.groups import ListedGroup, list_groups, offsets_of_groups
-from kbroker.client.admin.partitions import LogDirTotal, log_dir_totals
+from kbroker.client.admin.partitions import LogDirTotal, in_requests, log_dir_totals
 from kbroker.client.admin.topics import TopicState, list_topics
 from kbroker.client.admin.transactions import describe_transaction, list_transactions
 from kbroker.client.batches.offsets import TopicPartition, ends_of_existing
@@ -37,21 +37,26 @@ from kbroker.health.cluster import (
     findings,
 )
 from kbroker.health.finding import CRITICAL, WARNING, Finding
+from kbroker.health.settings import (
+    MIN_IN_SYNC,
+    UNCLEAN,
+    Danger,
+    TopicFact,
+    danger_of,
+    endangered,
+    setting_facts,
+)
 from kbroker.protocol.messages.describe_cluster import DescribeClusterRequest
 
 T = TypeVar("T")
-# BOUND: groups that are looked at, transactions that are described, topics of a request.
+# BOUND: groups that are looked at, and transactions that are described.
 GROUPS_MAX = 1_000
 PROBES_AT_ONCE = 8
 TRANSACTIONS_MAX = 20
-TOPICS_AT_ONCE = 500
 # How long a broker may take to answer.
 REACHED_S = 3.0
 # A producer has so long by default (transaction.max.timeout.ms).
 TRANSACTION_OPEN_MS = 15 * 60 * 1000
-MIN_IN_SYNC, UNCLEAN = "min.insync.replicas", "unclean.leader.election.enable"
-# From here on a broker may be lost, and acks=all still mean two copies.
-ENOUGH_REPLICAS = 3
 ADVERTISED = "set advertised.listeners of the broker to an address that can be reached from here"
 
 
@@ -83,12 +88,9 @@ def examine(
     watch_s: float = 0.0,
     reaches: bool = True,
     sleep: Callable[[float], None] = time.sleep,
-    settings: Callable[[Cluster, int], list[SettingFact]] | None = None,
 ) -> Examination:
     """Ask everything. watch_s: the time between two looks at groups that are behind; 0: groups are
-    not looked at. reaches: whether to connect to each broker. settings: that endanger data, of a
-    cluster with so many brokers, from somebody who keeps them: to look at those of all topics takes
-    a while. Raises UnreachableError, Timeout.
+    not looked at. reaches: whether to connect to each broker. Raises UnreachableError, Timeout.
     """
     asking = _Asking()
     state = summarize_cluster(cluster)
@@ -123,12 +125,19 @@ def examine(
         reported=[one for report in reports for one in report.findings],
         clocks_ms=[(report.node, report.ahead_ms) for report in reports],
     )
+    dangers = next((one.dangers for one in reports if one.dangers is not None), None)
+    if dangers is not None:
+        facts = facts._replace(settings=setting_facts(dangers, len(facts.registered)))
     if away:
-        asking.unknown.append(
-            f"groups, transactions and settings: not asked, as {away[0].subject} cannot be reached"
-        )
+        what = "groups, transactions and settings" if dangers is None else "groups and transactions"
+        asking.unknown.append(f"{what}: not asked, as {away[0].subject} cannot be reached")
     else:
-        facts = _with_more(cluster, facts, asking, watch_s, sleep, settings or dangerous_settings)
+        facts = _with_more(cluster, facts, asking, watch_s, sleep)
+        if dangers is None:
+            found = asking.ask(
+                "settings", lambda: dangerous_settings(cluster, len(facts.registered))
+            )
+            facts = facts._replace(settings=found or ())
     facts = facts._replace(unknown=asking.unknown)
     return Examination(facts, findings(facts))
 
@@ -139,17 +148,13 @@ def _with_more(
     asking: _Asking,
     watch_s: float,
     sleep: Callable[[float], None],
-    settings_of: Callable[[Cluster, int], list[SettingFact]],
 ) -> ClusterFacts:
     """What all brokers must answer."""
     groups = None
     if watch_s > 0:
         groups = asking.ask("groups", lambda: _groups(cluster, watch_s, sleep))
     open_for_long = asking.ask("transactions", lambda: _transactions(cluster, facts.now_ms))
-    settings = asking.ask("settings", lambda: settings_of(cluster, len(facts.registered)))
-    return facts._replace(
-        groups=groups or (), transactions=open_for_long or (), settings=settings or ()
-    )
+    return facts._replace(groups=groups or (), transactions=open_for_long or ())
 
 
 def _name(node: int) -> str:
@@ -157,12 +162,15 @@ def _name(node: int) -> str:
 
 
 class Report(NamedTuple):
-    """What a broker says of itself. ahead_ms: its clock of this machine's."""
+    """What a broker says of itself. ahead_ms: its clock of this machine's. dangers: to topics, as
+    far as this user may see them; None from one that does not look for them.
+    """
 
     node: int
     findings: list[ReportedFact]
     clients: list[ClientFact]
     ahead_ms: int
+    dangers: dict[str, Danger] | None = None
 
 
 def report_of(cluster: Cluster, node: int) -> Report | None:
@@ -205,7 +213,13 @@ def _report(node: int, text: str, asked_ms: float) -> Report | None:
         clients = [
             ClientFact(node, str(row["name"]), str(row["quota"])) for row in document["throttled"]
         ]
-        return Report(node, facts, clients, int(document["clock_ms"] - asked_ms))
+        dangers = None
+        if "dangers" in document:
+            dangers = {
+                str(danger): Danger(int(total), list(map(str, topics)))
+                for danger, (total, topics) in document["dangers"].items()
+            }
+        return Report(node, facts, clients, int(document["clock_ms"] - asked_ms), dangers)
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -323,7 +337,7 @@ def _look(cluster: Cluster, groups: Iterable[ListedGroup]) -> _Look:
 
 
 def dangerous_settings(cluster: Cluster, brokers: int) -> list[SettingFact]:
-    """Of all topics. Raises ClientError."""
+    """Of all topics, of brokers that do not look for them. Raises ClientError."""
     topics = {row.name: row for row in list_topics(cluster) if not row.internal}
     values = _topic_values(cluster, list(topics))
     return settings_that_endanger(topics, values, brokers)
@@ -331,8 +345,7 @@ def dangerous_settings(cluster: Cluster, brokers: int) -> list[SettingFact]:
 
 def _topic_values(cluster: Cluster, names: list[str]) -> dict[str, dict[str, str | None]]:
     values: dict[str, dict[str, str | None]] = {}
-    for first in range(0, len(names), TOPICS_AT_ONCE):
-        some = names[first : first + TOPICS_AT_ONCE]
+    for some in in_requests(names):
         for name, rows in describe_configs(cluster, TOPIC, some, [MIN_IN_SYNC, UNCLEAN]).items():
             if not isinstance(rows, RejectedError):
                 values[name] = {row.name: row.value for row in _of_list(rows)}
@@ -346,38 +359,17 @@ def _of_list(rows: list[Setting]) -> list[Setting]:
 def settings_that_endanger(
     topics: dict[str, TopicState], values: dict[str, dict[str, str | None]], brokers: int
 ) -> list[SettingFact]:
-    """brokers: how many are registered; with one, nothing can be replicated."""
-    of_one, single, unclean, impossible = [], [], [], []
-    for name, topic in sorted(topics.items()):
-        replicas = min((len(row.replicas) for row in topic.partitions), default=0)
-        own = values.get(name, {})
-        in_sync = own.get(MIN_IN_SYNC)
-        if replicas >= ENOUGH_REPLICAS and in_sync == "1":
-            of_one.append(name)
-        if replicas == 1 and brokers > 1:
-            single.append(name)
-        if replicas > 1 and own.get(UNCLEAN) == "true":
-            unclean.append(name)
-        if in_sync is not None and in_sync.isdecimal() and int(in_sync) > replicas > 0:
-            impossible.append(name)
-    alter = "kbroker topic alter {{topic}} -c {} -b {{bootstrap}}"
-    rows = (
-        (MIN_IN_SYNC, "1 with 3 replicas", of_one,
-         "acks=all is answered with one copy, which may be lost with its broker",
-         alter.format(f"{MIN_IN_SYNC}=2")),
-        (MIN_IN_SYNC, "more than there are replicas", impossible,
-         "acks=all is rejected while any replica is away, and always by Kafka before 3.9",
-         alter.format(f"{MIN_IN_SYNC}=1")),
-        ("replication factor", f"1 with {brokers} brokers", single,
-         "they are gone while their broker is, and for ever with its disk",
-         "kafka-reassign-partitions --bootstrap-server {bootstrap} --generate "
-         "--topics-to-move-json-file topics.json --broker-list 0,1,2"),
-        (UNCLEAN, "true", unclean,
-         "a replica that is behind may become leader: records that were acknowledged are lost",
-         alter.format(f"{UNCLEAN}=false")),
-    )  # fmt: skip
-    return [
-        SettingFact(setting, value, len(names), names[:10], cost, better)
-        for setting, value, names, cost, better in rows
-        if names
-    ]
+    """values: of settings, by topic."""
+    facts = [_topic_fact(row, values.get(name, {})) for name, row in topics.items()]
+    found = endangered(facts, brokers)
+    return setting_facts({danger: danger_of(names) for danger, names in found.items()}, brokers)
+
+
+def _topic_fact(topic: TopicState, values: dict[str, str | None]) -> TopicFact:
+    in_sync = values.get(MIN_IN_SYNC)
+    return TopicFact(
+        topic.name,
+        min((len(row.replicas) for row in topic.partitions), default=0),
+        int(in_sync) if in_sync is not None and in_sync.isdecimal() else None,
+        values.get(UNCLEAN) == "true",
+    )

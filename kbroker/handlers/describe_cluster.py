@@ -38,7 +38,10 @@ def fail(
     versions=(0, 2),
     fail=fail,
     unjoined=ErrorCode.LEADER_NOT_AVAILABLE,
-    authorize=each(AclOperation.DESCRIBE, Kind.CLUSTER),
+    authorize=(
+        each(AclOperation.DESCRIBE, Kind.CLUSTER),
+        each(AclOperation.DESCRIBE_CONFIGS, Kind.TOPIC),
+    ),
 )
 async def handle_describe_cluster(
     ctx: RequestContext, request: DescribeClusterRequest

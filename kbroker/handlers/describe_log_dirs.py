@@ -56,6 +56,9 @@ async def handle_describe_log_dirs(
             if described.error is not None:
                 # One worker may see the directory fail before the others do.
                 known.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
+            if wanted.totals:
+                known.replica_count = max(known.replica_count, 0) + described.count
+                known.replica_bytes = max(known.replica_bytes, 0) + described.size
             async for entry in ctx.each(described.logs):
                 topic = topics.get((path, entry.topic))
                 if topic is None:
@@ -66,11 +69,14 @@ async def handle_describe_log_dirs(
     for failed in directories.values():
         if failed.error_code:
             failed.topics = []
+            failed.replica_count = failed.replica_bytes = -1
     return DescribeLogDirsResponse(results=list(directories.values()))
 
 
 def replicas_of(request: DescribeLogDirsRequest) -> ReplicasToDescribe:
     """The replicas that were asked for: null means all."""
+    if request.only_totals:
+        return ReplicasToDescribe(None, totals=True)
     if request.topics is None:
         return ReplicasToDescribe(None)
     topics: dict[str, list[int]] = {}

@@ -1,10 +1,14 @@
-"""Each form of the console in headless Chromium, by keyboard alone, in every size and colour."""
+"""Each form of the console in headless Chromium, by keyboard alone, in every size and colour;
+records that are followed, exported and replayed; logging out.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
+from support.security.secured import PASSWORDS, Site
 from support.surfaces.browser import Browser
 from support.surfaces.console_calls import got
 from support.surfaces.console_pages import checked, fits, shot, visit
@@ -16,9 +20,11 @@ from kbroker.testing import Broker, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
 
-TAB, ENTER, ESCAPE = "\ue004", "\ue007", "\ue00c"
+TAB, ENTER, ESCAPE, DOWN = "\ue004", "\ue007", "\ue00c", "\ue015"
 TABS_MAX = 80
-RECORDS = 20_000
+RECORDS = 500
+# As many as take a page that follows them half a minute.
+MANY_RECORDS = 200_000
 # Where the focus is, and whether what has it can be seen.
 FOCUS = """
 const e = document.activeElement;
@@ -53,9 +59,12 @@ def broker() -> Iterator[Broker]:
     with Broker(settings) as started:
         got(started, "/topics", {"name": "orders", "partitions": 2})
         got(started, "/topics", {"name": "again", "partitions": 1})
+        got(started, "/topics", {"name": "many", "partitions": 1})
         with KafkaProducer(bootstrap_servers=started.bootstrap) as producer:
             for number in range(RECORDS):
                 producer.send("orders", f"v{number}".encode(), key=b"k", partition=0)
+            for number in range(MANY_RECORDS):
+                producer.send("many", f"v{number}".encode())
         yield started
 
 
@@ -176,3 +185,64 @@ def test_plan_with_nothing_to_move_cannot_be_begun(page: Browser) -> None:
             shot(page, f"plan-empty-{width}")
 
             assert hidden and begin
+
+
+def test_follower_that_is_behind_skips_to_now(page: Browser, broker: Broker) -> None:
+    visit(page, broker, "topics/many?tab=messages&from=earliest", "50 records shown")
+
+    push(page, "#follow")
+    page.await_text("records behind")
+    shot(page, "behind")
+    push(page, "#skip")
+    page.await_text("records skipped")
+    page.await_text("up to now")
+    shot(page, "skipped")
+    wait_until(lambda: page.run("return document.activeElement.id") == "follow")
+    page.press(ENTER)
+
+    assert page.text("#follow") == "Follow"
+
+
+def test_records_are_exported_and_chosen_ones_replayed(page: Browser, broker: Broker) -> None:
+    visit(page, broker, "topics/orders?tab=messages&partitions=0", "50 records shown")
+    page.run(
+        "const make = URL.createObjectURL;"
+        "URL.createObjectURL = (blob) => {"
+        " blob.text().then((text) => (window.taken = text)); return make.call(URL, blob); }"
+    )
+
+    push(page, "#export")
+    wait_until(lambda: page.run("return window.taken || ''"))
+    lines = page.run("return window.taken").splitlines()
+    reach(page, "tr[data-record] input")
+    page.press(" ", DOWN, " ")
+    push(page, "#replay", "Replay 2 records")
+    page.run("document.querySelector('dialog input[name=topic]').value = ''")
+    write(page, "dialog input[name=topic]", "again")
+    shot(page, "replay-dialog")
+    push(page, "dialog button", "Write them")
+    page.await_text("2 records written to again", "dialog")
+    shot(page, "replayed")
+    close(page)
+
+    exported = [json.loads(line) for line in lines]
+    assert [row["offset"] for row in exported] == list(range(RECORDS - 50, RECORDS))
+    assert exported[0]["topic"] == "orders" and exported[0]["key"]["text"] == "k"
+    copies = got(broker, "/topics/again/messages?from=earliest")["records"]
+    assert [row["value"]["text"] for row in copies] == [f"v{RECORDS - 2}", f"v{RECORDS - 1}"]
+
+
+def test_user_logs_in_and_out(page: Browser, tmp_path_factory: pytest.TempPathFactory) -> None:
+    site = Site(tmp_path_factory.mktemp("site"))
+    with Broker(site.settings("SASL_PLAINTEXT", mechanisms="PLAIN")) as broker:
+        host = broker.metrics_url.removeprefix("http://")
+        page.open(f"http://admin:{PASSWORDS['admin']}@{host}/login")
+        page.await_text("admin", "header")
+        shot(page, "logged-in")
+        page.click("#logout")
+        page.await_text("Logged out")
+        shot(page, "logged-out")
+        page.open(f"{broker.metrics_url}/console/")
+        page.await_text("Log in")
+
+        assert "admin" not in page.text("header")

@@ -240,10 +240,12 @@ def log_dirs(cluster: Cluster, nodes: Iterable[int]) -> dict[int, list[LogDir]]:
     return {node: [_log_dir(row) for row in _ask_log_dirs(cluster, node)] for node in nodes}
 
 
-def _ask_log_dirs(cluster: Cluster, node: int) -> list[Any]:
+def _ask_log_dirs(cluster: Cluster, node: int, *, only_totals: bool = False) -> list[Any]:
+    """only_totals: only of brokers of kbroker; others tell of each replica."""
     from kbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 
-    response = cluster.call(node, DescribeLogDirsRequest(topics=None), what="log directories")
+    request = DescribeLogDirsRequest(topics=None, only_totals=only_totals)
+    response = cluster.call(node, request, what="log directories")
     if getattr(response, "error_code", 0):
         raise RejectedError(response.error_code, f"log directories of broker {node}")
     return list(response.results)
@@ -267,7 +269,7 @@ def log_dir_totals(cluster: Cluster, node: int) -> list[LogDirTotal]:
     """How many replicas the log directories of a broker have, and their bytes. Raises as
     ``log_dirs``.
     """
-    return [_total(row) for row in _ask_log_dirs(cluster, node)]
+    return [_total(row) for row in _ask_log_dirs(cluster, node, only_totals=True)]
 
 
 def _total(row: Any) -> LogDirTotal:
@@ -277,7 +279,10 @@ def _total(row: Any) -> LogDirTotal:
         value if value >= 0 else None
         for value in (getattr(row, "total_bytes", -1), getattr(row, "usable_bytes", -1))
     )
-    return LogDirTotal(row.log_dir, error, len(sizes), sum(sizes), total, usable)
+    count, size = row.replica_count, row.replica_bytes
+    if count < 0:
+        count, size = len(sizes), sum(sizes)
+    return LogDirTotal(row.log_dir, error, count, size, total, usable)
 
 
 def _named(row: Any) -> str:

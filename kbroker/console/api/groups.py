@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kbroker.client.admin.groups import (
@@ -24,7 +24,7 @@ from kbroker.client.admin.offset_resets import (
     members_of,
     new_offsets,
 )
-from kbroker.client.admin.rights import Rights, rights_on_group, sees_all_groups
+from kbroker.client.admin.rights import Rights, rights_on_group, sees_all_groups, sees_all_topics
 from kbroker.client.admin.topics import describe_topics
 from kbroker.client.batches.fetch import RangeFetch
 from kbroker.client.batches.offsets import (
@@ -72,7 +72,7 @@ def _list(asked: CheckedRequest) -> Groups:
     values = asked.values
     groups = [row for row in list_groups(asked.cluster) if values["search"] in row.group]
     page, after = page_of(groups, values, lambda row: row.group)
-    lags = _lags(asked.cluster, page)
+    lags = _lags(asked, page)
     return {
         "total": len(groups),
         "groups": [
@@ -91,12 +91,19 @@ def _list(asked: CheckedRequest) -> Groups:
     }
 
 
-def _lags(cluster: Cluster, groups: Iterable[ListedGroup]) -> dict[str, int]:
-    """The lag in records of each group; groups of which nobody tells it are left out."""
-    offsets = offsets_of_groups(cluster, groups)
+def _lags(asked: CheckedRequest, groups: Sequence[ListedGroup]) -> dict[str, int]:
+    """The lag in records of each group; groups of which nobody tells it are left out. What this
+    broker knows by itself it says to who may see all topics; brokers are asked for the rest, which
+    takes a look at each partition.
+    """
+    known: Mapping[str, int] = {}
+    if groups and sees_all_topics(asked.cluster):
+        known = asked.broker.exact_lags()
+    rest = [row for row in groups if row.group not in known]
+    offsets = offsets_of_groups(asked.cluster, rest)
     keys = {key for rows in offsets.values() for key in rows}
-    ends = ends_of_existing(cluster, list(keys))
-    return {
+    ends = ends_of_existing(asked.cluster, list(keys))
+    return dict(known) | {
         group: sum(max(ends[key] - at, 0) for key, at in rows.items() if key in ends)
         for group, rows in offsets.items()
     }

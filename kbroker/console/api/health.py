@@ -3,43 +3,27 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import cast
 
 from kbroker.client.admin.groups import list_groups
-from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import ClientError
 from kbroker.console.answers import FindingRow, Findings, History
 from kbroker.console.operation import TEXT, CheckedRequest, Operation, Parameter
-from kbroker.diagnosis.examination import dangerous_settings, examine
-from kbroker.health.cluster import SettingFact
+from kbroker.diagnosis.examination import examine
 from kbroker.metrics.measured import DAY, HOUR, OF_BROKER, OF_DISKS, OF_GROUPS, OF_TOPICS
 
 WHOLE, TOPICS, GROUPS, DISKS = "broker", "topics", "groups", "log-dirs"
-# For so long settings that endanger data are those of now, unless the user changes something.
-SETTINGS_S = 20.0
-_SETTINGS = "settings"
 MEASURED = {WHOLE: OF_BROKER, TOPICS: OF_TOPICS, GROUPS: OF_GROUPS, DISKS: OF_DISKS}
 
 
 def _findings(asked: CheckedRequest) -> Findings:
     """Groups are not looked at twice here, which takes seconds: their curves say more."""
-    diagnosis = examine(asked.cluster, settings=partial(_settings, asked))
+    diagnosis = examine(asked.cluster)
     return {
         "findings": [cast(FindingRow, each.document) for each in diagnosis.findings],
         "unknown": list(diagnosis.facts.unknown),
         "at_ms": int(time.time() * 1000),
     }
-
-
-def _settings(asked: CheckedRequest, cluster: Cluster, brokers: int) -> list[SettingFact]:
-    """Of thousands of topics, which the page need not ask for each time that it is drawn."""
-    kept = {} if asked.kept is None else asked.kept
-    at, facts = kept.get(_SETTINGS, (0.0, None))
-    if facts is None or time.monotonic() - at > SETTINGS_S:
-        facts = dangerous_settings(cluster, brokers)
-        kept[_SETTINGS] = time.monotonic(), facts
-    return cast("list[SettingFact]", facts)
 
 
 def _history(asked: CheckedRequest) -> History:

@@ -8,10 +8,13 @@ export class Failed extends Error {
   }
 }
 
+// Of this site, without the password that the address of the page may have: fetch refuses that.
+export const here = (path) => location.origin + path;
+
 async function call(method, path, body, signal) {
   let response;
   try {
-    response = await fetch("/api/v1" + path, {
+    response = await fetch(here("/api/v1" + path), {
       method,
       signal,
       cache: "no-store",

@@ -27,8 +27,11 @@ const PLACES = [
   ["headers", "in headers"],
 ];
 
+const CONTROLS = "tr[data-record] button, tr[data-record] input";
+
 // What the parts of this page share. next: offsets to read on from, of partitions. records: those
-// that are shown, by row. chosen: rows. left: records that it is behind while it follows.
+// that are shown, by row. chosen: rows. stop: the row at which the tab key stops. left: records that
+// it is behind while it follows.
 class View {
   constructor(at, topic) {
     this.at = at;
@@ -42,11 +45,12 @@ class View {
     this.left = 0;
     this.records = new Map();
     this.chosen = new Set();
+    this.stop = null;
     this.reading = new AbortController();
     at.signal.addEventListener("abort", () => this.reading.abort());
     this.rows = h("tbody", { role: "rowgroup" });
     this.status = h("div", { class: "bar", role: "status" });
-    this.tools = h("div", { class: "bar tools-of-records" });
+    this.tools = toolsOf(this);
   }
 
   // What is shown, oldest first.
@@ -60,6 +64,7 @@ class View {
     this.rows.replaceChildren();
     this.records.clear();
     this.chosen.clear();
+    this.stop = null;
     this.next = null;
   }
 }
@@ -83,20 +88,31 @@ export async function messages(root, at, topic) {
     view.status,
   );
   view.rows.addEventListener("keydown", move);
+  view.rows.addEventListener("focusin", (event) => stopAt(view, event.target.closest("tr[data-record]")));
   tools(view);
   await read(view);
   return 0;
 }
 
-// Up and down lead from record to record.
+// Up and down lead from record to record, in the column where the focus is.
 function move(event) {
   const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-  if (!step || !event.target.matches("tr[data-record] button, tr[data-record] input")) return;
+  if (!step || !event.target.matches(CONTROLS)) return;
   const rows = [...event.currentTarget.querySelectorAll("tr[data-record]")];
   const next = rows[rows.indexOf(event.target.closest("tr")) + step];
   if (!next) return;
-  next.querySelector("button").focus();
+  next.querySelector(event.target.matches("input") ? "input" : "button").focus();
   event.preventDefault();
+}
+
+// The tab key stops at one record, the first or the one that had the focus last: what comes after
+// hundreds of them can be reached.
+function stopAt(view, row) {
+  if (!row || row === view.stop) return;
+  for (const [one, reached] of [[view.stop, false], [row, true]]) {
+    if (one) for (const control of one.querySelectorAll("button, input")) control.tabIndex = reached ? 0 : -1;
+  }
+  view.stop = row;
 }
 
 function queryOf(given) {
@@ -193,19 +209,25 @@ function form(view) {
   return whole;
 }
 
-function tools(view) {
-  const chosen = view.chosen.size;
-  fill(
-    view.tools,
-    h("button", { type: "button", id: "export", disabled: view.records.size === 0, onclick: () => exportRecords(view) }, "Export as JSON lines"),
-    h(
-      "button",
-      { type: "button", class: "change", id: "replay", disabled: chosen === 0, onclick: () => replay(view) },
-      chosen ? `Replay ${counted(chosen, "record")}` : "Replay chosen records",
-    ),
-    chosen ? h("button", { type: "button", class: "quiet change", onclick: () => choose(view, []) }, "Choose none") : null,
-    chosen < view.records.size ? h("button", { type: "button", class: "quiet change", onclick: () => choose(view, view.records.keys()) }, "Choose all") : null,
+// The buttons stay the same ones while what they say changes: one that is pressed keeps the focus.
+function toolsOf(view) {
+  const button = (id, kind, act, text) => h("button", { type: "button", id, class: kind, onclick: act }, text);
+  return h(
+    "div",
+    { class: "bar tools-of-records" },
+    button("export", null, () => exportRecords(view), "Export as JSON lines"),
+    button("replay", "change", () => replay(view), "Replay chosen records"),
+    button("choose-all", "quiet change", () => choose(view, view.records.keys()), "Choose all"),
+    button("choose-none", "quiet change", () => choose(view, []), "Choose none"),
   );
+}
+
+function tools(view) {
+  const [exported, replayed, ...choosing] = view.tools.children;
+  const chosen = view.chosen.size;
+  for (const one of [exported, ...choosing]) one.disabled = view.records.size === 0;
+  replayed.disabled = chosen === 0;
+  replayed.textContent = chosen ? `Replay ${counted(chosen, "record")}` : "Replay chosen records";
 }
 
 function choose(view, rows) {
@@ -246,6 +268,7 @@ function take(view, found) {
     view.chosen.delete(row);
     row.remove();
   }
+  if (!view.records.has(view.stop)) stopAt(view, view.rows.querySelector("tr[data-record]"));
   tools(view);
 }
 
@@ -297,8 +320,13 @@ function behind(view) {
   view.left = view.next.reduce((sum, at, n) => sum + Math.max(view.ends[n] - at, 0), 0);
   const text = h("span", { class: view.left ? "warn" : "good" }, `Following, ${counted(view.records.size, "record")} shown, `, view.left ? `${counted(view.left, "record")} behind` : "up to now");
   const button = view.status.querySelector("#skip");
-  if (button && view.left) button.previousSibling.replaceWith(text);
-  else fill(view.status, text, view.left ? h("button", { type: "button", id: "skip", onclick: () => skip(view) }, "Skip to now") : null);
+  if (button && view.left) {
+    button.previousSibling.replaceWith(text);
+    return;
+  }
+  const focused = button && button === document.activeElement;
+  fill(view.status, text, view.left ? h("button", { type: "button", id: "skip", onclick: () => skip(view) }, "Skip to now") : null);
+  if (focused) document.getElementById("follow").focus();
 }
 
 function skip(view) {

@@ -1,6 +1,6 @@
 // Quotas: what is set, and what clients use of it on this broker.
 
-import { get, post } from "./api.js";
+import { get, here, post } from "./api.js";
 import { add, fill, h, raw } from "./dom.js";
 import { bytes, counted, duration, number } from "./format.js";
 import { needCluster } from "./session.js";
@@ -69,7 +69,7 @@ function values(quotas) {
 
 // What clients use, from the page of metrics that this port has beside the console.
 async function usage(signal) {
-  const response = await fetch("/quotas", { signal, cache: "no-store" });
+  const response = await fetch(here("/quotas"), { signal, cache: "no-store" });
   if (!response.ok) return null;
   const rows = used(await response.text());
   rows.sort((a, b) => b.throttle - a.throttle || b.used / b.bound - a.used / a.bound);

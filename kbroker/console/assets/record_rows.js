@@ -16,8 +16,8 @@ const MARKS = {
 // onchosen: called when the row is chosen, or no longer.
 export function recordRow(view, record, onchosen) {
   const place = `offset ${record.offset} of partition ${record.partition}`;
-  const open = h("button", { type: "button", class: "quiet", "aria-expanded": "false", "aria-label": `Open ${place}` }, number(record.offset));
-  const chosen = h("input", { type: "checkbox", "aria-label": `Choose ${place}` });
+  const open = h("button", { type: "button", class: "quiet", tabindex: -1, "aria-expanded": "false", "aria-label": `Open ${place}` }, number(record.offset));
+  const chosen = h("input", { type: "checkbox", tabindex: -1, "aria-label": `Choose ${place}` });
   const key = h("td", { class: "wide key", role: "cell" });
   const value = h("td", { class: "wide", role: "cell" });
   const row = h(

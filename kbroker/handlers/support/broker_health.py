@@ -7,6 +7,7 @@ import time
 
 from kbroker.errors import WireError
 from kbroker.handlers.context import RequestContext
+from kbroker.handlers.support.endangered_topics import dangers_of
 from kbroker.health.broker import findings
 from kbroker.ipc.calls import QUOTA_FIGURES, Nothing
 from kbroker.ipc.health_facts import HealthFacts
@@ -18,8 +19,8 @@ CLIENTS_MAX = 100
 
 
 async def health_document(ctx: RequestContext) -> str:
-    """JSON: ``broker``, ``clock_ms``, ``findings`` (``Finding.document``), and ``throttled``: quota
-    and name of clients that have to wait now.
+    """JSON: ``broker``, ``clock_ms``, ``findings`` (``Finding.document``), ``throttled``: quota and
+    name of clients that have to wait now, and ``dangers`` of topics (``dangers_of``).
     """
     process = ctx.process.context
     paths = process.config.log_dirs
@@ -38,6 +39,7 @@ async def health_document(ctx: RequestContext) -> str:
             "clock_ms": int(time.time() * 1000),
             "findings": [finding.document for finding in findings(facts)],
             "throttled": throttled,
+            "dangers": dangers_of(ctx),
         }
     )
 

@@ -12,9 +12,10 @@ from kbroker.types import SlotId
 
 
 class ReplicasToDescribe(Document):
-    """topics: numbers of partitions, by topic; None for all replicas."""
+    """topics: numbers of partitions, by topic; None for all replicas. totals: instead of each."""
 
     topics: dict[str, list[int]] | None
+    totals: bool = False
 
 
 class ReplicaSize(Document):
@@ -28,7 +29,7 @@ class ReplicaSize(Document):
 
 
 class LogDirDescription(Document):
-    """error: why it is offline."""
+    """error: why it is offline. count, size: of all replicas, if they were asked for, else -1."""
 
     path: str
     error: str | None
@@ -36,6 +37,8 @@ class LogDirDescription(Document):
     usable_bytes: int
     cordoned: bool
     logs: list[ReplicaSize]
+    count: int = -1
+    size: int = -1
 
 
 class ReplicaToMove(NamedTuple):

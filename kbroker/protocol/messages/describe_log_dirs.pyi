@@ -18,10 +18,12 @@ class DescribeLogDirsRequest(Message):
         ) -> None: ...
 
     topics: list[DescribeLogDirsRequest.DescribableLogDirTopic] | None
+    only_totals: bool
     def __init__(
         self,
         *,
         topics: Sequence[DescribeLogDirsRequest.DescribableLogDirTopic] | None = ...,
+        only_totals: bool = ...,
     ) -> None: ...
 
 
@@ -33,6 +35,8 @@ class DescribeLogDirsResponse(Message):
         total_bytes: int
         usable_bytes: int
         is_cordoned: bool
+        replica_count: int
+        replica_bytes: int
         def __init__(
             self,
             *,
@@ -42,6 +46,8 @@ class DescribeLogDirsResponse(Message):
             total_bytes: int = ...,
             usable_bytes: int = ...,
             is_cordoned: bool = ...,
+            replica_count: int = ...,
+            replica_bytes: int = ...,
         ) -> None: ...
 
     class DescribeLogDirsTopic(Struct):

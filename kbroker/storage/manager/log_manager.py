@@ -372,18 +372,32 @@ class LogManager:
                 for entry in self.moves.describe(log_dir.path)
                 if keys is None or (entry["topic"], entry["partition"]) in keys
             ]
-            total, usable = disk_bytes(log_dir.path)
+            described.append({**self._described(log_dir), "logs": logs})
+        return described
+
+    def describe_totals(self) -> list[dict[str, Any]]:
+        """The same, with ``count`` and ``size`` of all replicas instead of each."""
+        sizes: dict[str, list[int]] = {}
+        for log in self._open.by_slot.values():
+            sizes.setdefault(log.log_dir, []).append(log.segments.size)
+        described = []
+        for log_dir in self.dirs:
+            of_dir = sizes.get(log_dir.path, [])
+            of_dir += [entry["size"] for entry in self.moves.describe(log_dir.path)]
             described.append(
-                {
-                    "path": log_dir.path,
-                    "error": None if log_dir.error is None else str(log_dir.error),
-                    "total_bytes": total,
-                    "usable_bytes": usable,
-                    "cordoned": self.placement.is_cordoned(log_dir.path),
-                    "logs": logs,
-                }
+                {**self._described(log_dir), "count": len(of_dir), "size": sum(of_dir)}
             )
         return described
+
+    def _described(self, log_dir: LocalLogDir) -> dict[str, Any]:
+        total, usable = disk_bytes(log_dir.path)
+        return {
+            "path": log_dir.path,
+            "error": None if log_dir.error is None else str(log_dir.error),
+            "total_bytes": total,
+            "usable_bytes": usable,
+            "cordoned": self.placement.is_cordoned(log_dir.path),
+        }
 
     # ---- failures ----
 

@@ -42,7 +42,8 @@ _TRUST = (
 
 class ConsoleDoor:
     """listeners: as bound. processes: their state, for the overview. lags: of a group over time.
-    lags_elsewhere: of all groups, as the console finds them.
+    exact_lags: of groups now, as far as this broker knows them. lags_elsewhere: of all groups, as
+    the console finds them.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class ConsoleDoor:
         listeners: list[Listener],
         processes: Callable[[], Mapping[str, Any]],
         lags: Callable[[str], LagCurves],
+        exact_lags: Callable[[], Mapping[str, int]],
         history: MetricHistory,
     ) -> None:
         self._config = config
@@ -59,6 +61,7 @@ class ConsoleDoor:
         self._listeners = listeners
         self._processes = processes
         self._lags = lags
+        self._exact_lags = exact_lags
         self._history = history
         self.lags_elsewhere = LagHistory()
         self._asked_at_ms = 0
@@ -149,6 +152,7 @@ class ConsoleDoor:
             self._config["console.read.only"],
             self._registry(),
             self._lags,
+            self._exact_lags,
             self.lags_elsewhere,
             self._history.of,
         )

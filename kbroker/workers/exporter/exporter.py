@@ -70,6 +70,7 @@ from kbroker.workers.exporter.console import ConsoleDoor, own_names, refusal_res
 from kbroker.workers.exporter.health import Health
 from kbroker.workers.exporter.history import MetricHistory
 from kbroker.workers.exporter.lag_history import ASKED_OFFSETS_MAX, EVERY_MS, LagHistory
+from kbroker.workers.exporter.lag_questions import LagQuestions
 from kbroker.workers.exporter.recorder import Recorder
 from kbroker.workers.plugged import reporter_names
 
@@ -134,6 +135,7 @@ class ExporterWorker(Worker):
         self._look_ms = 1000 * self.config["kafka.metrics.polling.interval.secs"]
         self._next_look_ms = 0
         self.lag_history = LagHistory()
+        self._lag_questions = LagQuestions()
         self.history = MetricHistory()
         self._directories = LogDirTable(context.failed_log_dirs, len(context.config.log_dirs))
         self._next_lags_ms = 0
@@ -148,12 +150,14 @@ class ExporterWorker(Worker):
             [listener for listener, _ in self.context.listeners],
             self.health.state,
             self.lag_history.of,
+            self._lag_questions.ask,
             self.history,
         )
         listeners = [listener for listener, _ in self.context.listeners]
         self._own_names = own_names(self.context.config, listeners)
         self.rpc.serve(IMAGE, self.serve_image)
         self.add_reader(self._listener.fileno(), self._accept)
+        self.add_reader(self._lag_questions.fileno(), self._lags_wanted)
         names = reporter_names(self.config)
         if names:
             from kbroker.workers.exporter.reporters import Reporters
@@ -229,6 +233,22 @@ class ExporterWorker(Worker):
         if self.lag_history.is_due(wall_ms) and figures.committed_offsets <= ASKED_OFFSETS_MAX:
             self._is_refreshing = True
             run(self._refresh(figures)).then(self._refreshed)
+
+    def _lags_wanted(self) -> None:
+        self._lag_questions.heard()
+        self._look_for_lags()
+
+    def _look_for_lags(self) -> None:
+        """For pages that wait, unless that costs io workers much."""
+        if self._is_refreshing or not self._lag_questions.begin():
+            return
+        figures = self._made_figures()
+        if figures.committed_offsets > ASKED_OFFSETS_MAX:
+            self._lag_questions.answer({})
+            return
+        figures.forget_lags()
+        self._is_refreshing = True
+        run(self._refresh(figures)).then(self._refreshed)
 
     def shutdown(self) -> None:
         self._console.close()
@@ -427,6 +447,9 @@ class ExporterWorker(Worker):
         waiting, self._waiting = self._waiting, []
         for connection, pieces in waiting:
             self._begin(connection, pieces)
+        if self._lag_questions.is_answering:
+            self._lag_questions.answer(self._made_figures().exact_lags())
+        self._look_for_lags()
 
     def _begin(self, connection: HttpConnection, pieces: Iterator[bytes]) -> None:
         """The response is known: the next turn sends it, if the client is still there."""

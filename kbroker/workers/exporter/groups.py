@@ -10,7 +10,7 @@ import json
 import mmap
 import time
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any
 
 from kbroker._ext.shared.group_offsets import entries, rows, sums
@@ -70,6 +70,21 @@ class LagCollector:
     @property
     def is_fresh(self) -> bool:
         return time.monotonic() < self._fresh_until_s
+
+    def forget(self) -> None:
+        """What was told is of before."""
+        self._fresh_until_s = 0.0
+
+    def lags_in(self, topics: Container[str]) -> dict[str, int]:
+        """The lag of each group that has offsets of these topics alone."""
+        lags: dict[str, int] = {}
+        unknown = set()
+        for group, topic, _, lag, *_ in self._sums:
+            if lag < 0 or topic not in topics:
+                unknown.add(group)
+            else:
+                lags[group] = lags.get(group, 0) + lag
+        return {group: lag for group, lag in lags.items() if group not in unknown}
 
     async def refresh(self, seen: Callable[[], list[Seen]]) -> None:
         """Ask all io workers. What one cannot tell is absent."""

@@ -18,6 +18,8 @@ from kbroker.protocol.messages.describe_topic_partitions import DescribeTopicPar
 from kbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kbroker.security.acl_authorizer import AclAuthorizer
 from kbroker.security.acl_index import AclIndex
+from kbroker.security.acls import AccessControlEntry, PatternType, Permission, ResourcePattern
+from kbroker.security.operations import CLUSTER_NAME, AclOperation, Kind
 from kbroker.security.principal import ANONYMOUS
 
 pytestmark = pytest.mark.unit
@@ -54,6 +56,38 @@ def test_health_is_for_those_who_may_describe_the_cluster(process: NetworkProces
     process.follow(AclAuthorizer(AclIndex(), [], allows_if_none=False))
     process.connection.access = process.accesses.of(ANONYMOUS, "192.0.2.9")
     assert process.ask(asked, 2).health == ""
+
+
+def test_health_names_topics_with_settings_that_endanger_data(process: NetworkProcess) -> None:
+    """Of those whose configs the client may describe; and of now."""
+    asked = DescribeClusterRequest(include_health=True)
+    impossible = {"min.insync.replicas": "2"}
+    for name in ("c", "d"):
+        process.add_topic(name, name.encode() * 16, [5], replicas=[0, 1, 2], config=impossible)
+    assert json.loads(process.ask(asked, 2).health)["dangers"] == {}
+    one_copy = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
+    for name in ("e", "f"):
+        process.add_topic(name, name.encode() * 16, [6], replicas=[0, 1, 2], config=one_copy)
+    process.add_topic("g", b"g" * 16, [7], config=impossible)
+
+    found = json.loads(process.ask(asked, 2).health)["dangers"]
+    acls = AclIndex()
+    for kind, name, operation in (
+        (Kind.CLUSTER, CLUSTER_NAME, AclOperation.DESCRIBE),
+        (Kind.TOPIC, "f", AclOperation.DESCRIBE_CONFIGS),
+    ):
+        entry = AccessControlEntry("User:ANONYMOUS", "*", operation, Permission.ALLOW)
+        acls.put(ResourcePattern(kind, PatternType.LITERAL, name), [entry])
+    process.follow(AclAuthorizer(acls, [], allows_if_none=False))
+    process.connection.access = process.accesses.of(ANONYMOUS, "192.0.2.9")
+
+    assert found == {
+        "one-copy": [2, ["e", "f"]], "unclean-leader": [2, ["e", "f"]], "impossible": [1, ["g"]]
+    }  # fmt: skip
+    assert json.loads(process.ask(asked, 2).health)["dangers"] == {
+        "one-copy": [1, ["f"]],
+        "unclean-leader": [1, ["f"]],
+    }
 
 
 @pytest.mark.parametrize(

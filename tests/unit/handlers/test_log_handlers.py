@@ -244,6 +244,31 @@ class TestDescribeLogDirs:
         assert (first.total_bytes, first.usable_bytes) == expected
         assert (first.is_cordoned, second.is_cordoned) == (False, version >= 5)
 
+    @pytest.mark.parametrize("version", range(2, 6))
+    def test_totals_alone_are_the_sums_of_the_io_workers(
+        self, process: NetworkProcess, version: int
+    ) -> None:
+        """Rows of ten thousand replicas took longer than the page that wants their sum."""
+        asked: list[Any] = []
+        totals = [{"count": 2, "size": 11}, {"count": 1, "size": 20}]
+
+        def answer(to: Address, topics: None, **asked_for: Any) -> list[Any]:
+            asked.append(asked_for["totals"])
+            error = "disk on fire" if to.index else None
+            return [
+                self.described("/a") | totals[to.index],
+                self.described("/b", error=error) | {"count": 0, "size": 0},
+            ]
+
+        process.set_response("describe_log_dirs", answer)
+        request = DescribeLogDirsRequest(topics=None, only_totals=True)
+
+        first, second = process.ask(request, version).results
+
+        assert asked == [True, True]
+        assert (first.replica_count, first.replica_bytes, first.topics) == (3, 31, [])
+        assert (second.replica_count, second.replica_bytes) == (-1, -1)
+
     @pytest.mark.parametrize("version", range(6))
     def test_describe_log_dirs_tells_future_replicas_apart(
         self, process: NetworkProcess, version: int

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import mmap
+from concurrent.futures import ThreadPoolExecutor
+from select import select
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +17,9 @@ from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc import calls
 from kbroker.ipc.pending import Pending, run
 from kbroker.ipc.process_table import Address, ProcessKind
+from kbroker.testing import wait_until
 from kbroker.workers.exporter.groups import LagCollector
+from kbroker.workers.exporter.lag_questions import LagQuestions
 from kbroker.workers.exporter.record_ages import LOOKUPS_MAX
 from kbroker.workers.io.group_figures import GroupFigures
 
@@ -112,6 +116,40 @@ def test_lag_without_a_replica_is_absent() -> None:
     assert "kafka_consumergroup_current_offset{" in text
     assert "kafka_consumergroup_lag" not in text
     assert "lag_seconds" not in text
+
+
+def test_lag_of_a_group_is_exact_where_all_of_its_topics_are_led_here() -> None:
+    lags = Lags(
+        store_of(
+            g={("t", 0): 3, ("u", 0): 1},
+            beyond={("t", 0): 3, ("v", 0): 1},
+            gone={("t", 0): 3, ("w", 0): 1},
+        )
+    )
+    lags.text(t=[10], u=[5], v=[5])
+
+    assert lags.lags.lags_in({"t", "u", "w"}) == {"g": 11}
+
+
+def test_lags_are_of_after_the_question() -> None:
+    """A page that is asked for while another look is under way waits for the next one."""
+    questions = LagQuestions()
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(questions.ask)
+        wait_until(lambda: select([questions], [], [], 0)[0])
+        questions.heard()
+        assert questions.begin()
+        second = pool.submit(questions.ask)
+        wait_until(lambda: select([questions], [], [], 0)[0])
+        questions.answer({"g": 1})
+        assert first.result() == {"g": 1}
+        assert not second.done() and not questions.is_answering
+        questions.heard()
+        assert questions.begin()
+        questions.answer({"g": 2})
+
+        assert second.result() == {"g": 2}
+        assert not questions.begin()
 
 
 def test_group_is_told_with_its_state_and_members() -> None:
