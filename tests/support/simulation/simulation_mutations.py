@@ -21,7 +21,7 @@ if __name__ == "__main__":
 
 from support.simulation.seed_runs import SIMULATIONS, cheaply
 
-SEEDS = 400  # what `make test` runs
+SEEDS = 400  # what `make test-all` runs
 CONSUMER = "kbroker.client.consumer."
 PRODUCER = "kbroker.client.producer."
 BATCHES = "kbroker.client.batches."

@@ -6,10 +6,10 @@ KBROKER_SIMULATION_SEEDS says how many; CI runs 200 (.ci/run), and ``tools/exam.
 
 from __future__ import annotations
 
-import os
 from unittest.mock import patch
 
 import pytest
+from support.running.seeds import in_chunks
 from support.simulation.cluster_simulation import CLIENT, NAMES, is_settled, leave, stored
 from support.simulation.replica_simulation import alter
 from support.simulation.seed_runs import cheaply, repeat_command, run_cluster
@@ -21,19 +21,15 @@ from kbroker.metastore.simulated import Faults
 
 pytestmark = pytest.mark.unit
 
-SEEDS = int(os.environ.get("KBROKER_SIMULATION_SEEDS", "100"))
-# Many in one test, because each takes some milliseconds.
-SEEDS_AT_ONCE = 100
 
-
-@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_AT_ONCE))
-def test_brokers_agree_whatever_befalls_them(first: int) -> None:
+@pytest.mark.parametrize("seeds", in_chunks("KBROKER_SIMULATION_SEEDS", 100), ids=str)
+def test_brokers_agree_whatever_befalls_them(seeds: range) -> None:
     leaders = 0
     with cheaply():
-        for seed in range(first, min(SEEDS, first + SEEDS_AT_ONCE)):
+        for seed in seeds:
             print(repeat_command("cluster", seed))
             leaders += run_cluster(seed)
-    assert leaders > SEEDS_AT_ONCE, "nothing happened"
+    assert leaders > len(seeds), "nothing happened"
 
 
 def test_broker_that_shuts_down_stops_even_if_its_controller_process_was_restarted() -> None:

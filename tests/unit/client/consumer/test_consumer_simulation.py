@@ -1,16 +1,17 @@
 """Consumers against brokers that follow a script, with seeds: whatever befalls the brokers, every
 record is returned, once and in order, and nothing else is committed (``consumer_simulation``).
 
-KBROKER_CONSUMER_SEEDS says how many; ``tools/exam.py simulation --seeds`` runs more.
+KBROKER_CONSUMER_SEEDS says how many; CI runs 400 (.ci/run), and ``tools/exam.py simulation
+--seeds`` as many as one likes.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.running.seeds import in_chunks
 from support.simulation.seed_runs import cheaply, repeat_command, run_consumers
 from support.simulation.simulated_brokers import Brokers, World
 from support.simulation.simulated_surroundings import SimulatedSurroundings
@@ -23,19 +24,15 @@ from kbroker.client.consumer.positions import LeaderEpochEnd
 
 pytestmark = pytest.mark.unit
 
-SEEDS = int(os.environ.get("KBROKER_CONSUMER_SEEDS", "400"))
-# Many in one test, because each takes some milliseconds.
-SEEDS_AT_ONCE = 100
 
-
-@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_AT_ONCE))
-def test_every_record_is_returned_once_and_in_order(first: int) -> None:
+@pytest.mark.parametrize("seeds", in_chunks("KBROKER_CONSUMER_SEEDS", 400), ids=str)
+def test_every_record_is_returned_once_and_in_order(seeds: range) -> None:
     returned = 0
     with cheaply():
-        for seed in range(first, min(SEEDS, first + SEEDS_AT_ONCE)):
+        for seed in seeds:
             print(repeat_command("consumers", seed))
             returned += run_consumers(seed)
-    assert returned > SEEDS_AT_ONCE, "nothing happened"
+    assert returned > len(seeds), "nothing happened"
 
 
 def lone_core(**settings: str) -> Core:

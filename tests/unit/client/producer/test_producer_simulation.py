@@ -2,16 +2,17 @@
 future ends, acknowledged records are in the logs, once and in order, and transactions are whole
 (``producer_simulation``).
 
-KBROKER_PRODUCER_SEEDS says how many; ``tools/exam.py simulation --seeds`` runs more.
+KBROKER_PRODUCER_SEEDS says how many; CI runs 400 (.ci/run), and ``tools/exam.py simulation
+--seeds`` as many as one likes.
 """
 
 from __future__ import annotations
 
-import os
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.running.seeds import in_chunks
 from support.simulation.producer_simulation import Simulation
 from support.simulation.seed_runs import cheaply, repeat_command, run_producers
 
@@ -20,19 +21,15 @@ from kbroker.client.producer.identity import OPEN, READY
 
 pytestmark = pytest.mark.unit
 
-SEEDS = int(os.environ.get("KBROKER_PRODUCER_SEEDS", "400"))
-# Many in one test, because each takes some milliseconds.
-SEEDS_AT_ONCE = 100
 
-
-@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_AT_ONCE))
-def test_every_record_is_in_the_log_as_its_producer_was_told(first: int) -> None:
+@pytest.mark.parametrize("seeds", in_chunks("KBROKER_PRODUCER_SEEDS", 400), ids=str)
+def test_every_record_is_in_the_log_as_its_producer_was_told(seeds: range) -> None:
     sent = 0
     with cheaply():
-        for seed in range(first, min(SEEDS, first + SEEDS_AT_ONCE)):
+        for seed in seeds:
             print(repeat_command("producers", seed))
             sent += run_producers(seed)
-    assert sent > SEEDS_AT_ONCE, "nothing happened"
+    assert sent > len(seeds), "nothing happened"
 
 
 @pytest.mark.parametrize("error", [None, Timeout("add partitions", 1.0)], ids=str)
