@@ -134,16 +134,21 @@ class Publisher:
         process that was starting when this controller started was not serving yet, and says hello
         only once.
         """
-        for address in self._processes.addresses:
-            if (
-                address.kind in calls.IMAGE.served_by
-                and address.kind != ProcessKind.EXPORTER
-                and self._processes.is_ready(address)
-                and self._subscribers.get(address) != self._processes.incarnation(address)
-            ):
-                self.subscribe(address)
-                snapshot = self._image.snapshot(address.kind == ProcessKind.IO_WORKER)
-                run(self._tell([address], snapshot, {})).then(_raise_error)
+        new = [
+            address
+            for address in self._processes.addresses
+            if address.kind in calls.IMAGE.served_by
+            and address.kind != ProcessKind.EXPORTER
+            and self._processes.is_ready(address)
+            and self._subscribers.get(address) != self._processes.incarnation(address)
+        ]
+        for address in new:
+            self.subscribe(address)
+        for io_workers in (True, False):
+            some = [one for one in new if (one.kind == ProcessKind.IO_WORKER) == io_workers]
+            if some:
+                snapshot = self._image.snapshot(io_workers)
+                run(self._tell(some, snapshot, {})).then(_raise_error)
 
     def _living(self, io_workers: bool) -> list[Address]:
         return [

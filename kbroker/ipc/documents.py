@@ -95,6 +95,12 @@ class Document(metaclass=_DocumentType):
         return f"{type(self).__name__}({said})"
 
 
+class Encoded(str):
+    """A document that is JSON already, such as one that several processes get. As a reply only."""
+
+    __slots__ = ()
+
+
 def encode(document: Any) -> str:
     """Encode documents as JSON, also below plain lists and dicts."""
     return _ENCODER.encode(document)

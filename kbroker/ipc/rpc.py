@@ -164,13 +164,20 @@ class Rpc:
             if isinstance(result, types.CoroutineType):
                 run(result).then(lambda outcome: self._reply_outcome(sender, number, outcome))
             else:
-                self._reply(sender, {"id": number, "result": result})
+                self._reply_result(sender, number, result)
 
     def _reply_outcome(self, sender: Address, number: int, outcome: Pending[Any]) -> None:
         if outcome.error is not None:
             self._reply_error(sender, number, outcome.error)
         else:
-            self._reply(sender, {"id": number, "result": outcome.value})
+            self._reply_result(sender, number, outcome.value)
+
+    def _reply_result(self, sender: Address, number: int, result: Any) -> None:
+        if isinstance(result, documents.Encoded):
+            body = f'{{"id":{number},"result":{result}}}'.encode()
+            self._mailbox.send(sender, MSG_REPLY, body)
+        else:
+            self._reply(sender, {"id": number, "result": result})
 
     def _reply_error(self, sender: Address, number: int, error: BaseException) -> None:
         code, text = self.error_of(sender, error)

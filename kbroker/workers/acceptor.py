@@ -38,7 +38,6 @@ ACCEPTS_PER_TURN = 64  # BOUND: so that reports of closed connections are read i
 HANDOFF_FULL_PAUSE_MS = 5
 LIMIT_PAUSE_MS = 100  # how often the total is checked again while the limit is reached
 COUNT_TRIES = 3
-HELLO_TIMEOUT_MS = 10_000  # nothing waits for it
 
 
 class AcceptorWorker(Worker):
@@ -76,7 +75,7 @@ class AcceptorWorker(Worker):
         for position in range(len(self._listeners)):
             self._resume_at[position] = 0  # until a network process is ready
         self.rpc.serve(calls.IMAGE, self._on_image)
-        self._say_hello()
+        run(self._join()).then(_raise_error)
 
     def tick(self, now: int) -> None:
         self._notice_restarts()
@@ -269,15 +268,9 @@ class AcceptorWorker(Worker):
 
     # -- dynamic limits
 
-    def _say_hello(self) -> None:
-        hello = self.rpc.call(CONTROLLER, calls.HELLO, calls.Nothing(), HELLO_TIMEOUT_MS)
-        hello.then(self._on_hello)
-
-    def _on_hello(self, outcome: Pending[calls.ImageDocument]) -> None:
-        if outcome.error is None:
-            self._apply(outcome.value)
-        elif not self.stopping:
-            self.rpc.sleep(1000).then(lambda _: self._say_hello())
+    async def _join(self) -> None:
+        """Nothing waits for it."""
+        self._apply(await self.call_until_answered(CONTROLLER, calls.HELLO))
 
     def _on_image(self, sender: Address, change: calls.ImageChange) -> calls.ImageTaken:
         self._apply(change.delta)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from kbroker._ext.base.libc import signal_at_parents_death
 from kbroker._ext.shared.log_figures import LogFigures
 from kbroker.cluster.settings import effective_config
-from kbroker.errors import EXIT_CANNOT_START, EXIT_DONE, ConfigError, WireError
+from kbroker.errors import EXIT_CANNOT_START, EXIT_DONE, ConfigError, ErrorCode, WireError
 from kbroker.heap import Collector
 from kbroker.ipc.calls import CallOperation, Nothing
 from kbroker.ipc.mailbox import Mailbox
@@ -53,6 +53,8 @@ A = TypeVar("A")
 TICK_MS = 250
 # BOUND: the time for which a turn handles messages. One request may have made thousands of calls.
 MAIL_MS = 5
+# BOUND: the time that one attempt of a call has which is repeated until it is answered.
+PATIENCE_MAX_MS = 60_000
 # How long accepting pauses when no descriptor is left for a connection.
 NO_DESCRIPTORS_PAUSE_MS = 100
 
@@ -287,11 +289,18 @@ class Worker:
             logger.error("keeping the present settings: %s", error)
 
     async def call_until_answered(self, to: Address, operation: CallOperation[Nothing, A]) -> A:
-        """Call a process that may still be starting."""
+        """Call a process that may still be starting.
+
+        Each attempt has twice the time of the one before: a callee that is slow for want of a
+        processor answers in the end, and not for ever what nobody awaits any longer.
+        """
+        timeout_ms = operation.deadline_ms
         while True:
             try:
-                return await self.rpc.call(to, operation, Nothing())
-            except WireError:
+                return await self.rpc.call(to, operation, Nothing(), timeout_ms)
+            except WireError as error:
+                if error.code == ErrorCode.REQUEST_TIMED_OUT:
+                    timeout_ms = min(2 * timeout_ms, PATIENCE_MAX_MS)
                 await self.rpc.sleep(5)
 
     def open_counters(self) -> Counters:

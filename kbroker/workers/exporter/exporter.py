@@ -80,6 +80,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# BOUND: how long who asks for figures waits for the image, which a busy controller process has yet
+# to send.
+JOIN_TIMEOUT_MAX_MS = 10_000
+
 CONNECTIONS_MAX = 64  # BOUND: beyond it new connections are closed at once
 # BOUND: what is made in pieces for so many clients at a time. The oldest makes room: a client that
 # reads as slowly as it may keeps nobody from the figures.
@@ -128,6 +132,7 @@ class ExporterWorker(Worker):
         self._figures: Figures | None = None
         self._image = ClusterImage()
         self._joined = 0
+        self._join_timeout_ms = HELLO.deadline_ms
         # Scrapes that wait for what other processes are asked.
         self._waiting: list[tuple[HttpConnection, Iterator[bytes]]] = []
         self._is_refreshing = False
@@ -268,10 +273,20 @@ class ExporterWorker(Worker):
         """Ask for what is not in shared memory. Without an image, nothing of topics is known."""
         incarnation = self.processes.incarnation(CONTROLLER)
         if incarnation != self._joined:
-            with suppress(WireError):
-                self._take_image(await self.rpc.call(CONTROLLER, HELLO, Nothing()))
-                self._joined = incarnation
+            await self._join(incarnation)
         await figures.refresh()
+
+    async def _join(self, incarnation: int) -> None:
+        """Whoever asks for figures waits for it, and after each failure twice as long."""
+        try:
+            self._take_image(
+                await self.rpc.call(CONTROLLER, HELLO, Nothing(), self._join_timeout_ms)
+            )
+        except WireError:
+            self._join_timeout_ms = min(2 * self._join_timeout_ms, JOIN_TIMEOUT_MAX_MS)
+        else:
+            self._joined = incarnation
+            self._join_timeout_ms = HELLO.deadline_ms
 
     def serve_image(self, sender: Address, change: ImageChange) -> ImageTaken:
         self._take_image(change.delta)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 
 from kbroker.errors import ErrorCode
 from kbroker.ipc import calls
+from kbroker.ipc.documents import Encoded
 from kbroker.ipc.mailbox import ENVELOPE, MSG_CALL, MSG_REPLY, MailboxMessage
 from kbroker.ipc.process_table import Address, ProcessKind
-from kbroker.ipc.rpc import Pending, Rpc
+from kbroker.ipc.rpc import Pending, Rpc, run
+from kbroker.workers.base import PATIENCE_MAX_MS, Worker
 
 pytestmark = pytest.mark.unit
 
@@ -188,3 +191,35 @@ def test_second_callback_of_a_pending_does_not_silence_the_first() -> None:
         pending.then(lambda outcome: None)
     pending.resolve(7)
     assert seen.first == 7
+
+
+def test_process_waits_longer_each_time_for_a_callee_that_is_busy() -> None:
+    """Calls that were repeated each second kept a controller process with 15,500 partitions busy
+    for ever: it made answers that nobody awaited any longer.
+    """
+    mailbox, now = FakeMailbox(FakeProcesses()), 0
+    fake: Any = mailbox
+    rpc = Rpc(fake, fake.processes, lambda: now)
+    worker: Any = SimpleNamespace(rpc=rpc)
+    joined = run(Worker.call_until_answered(worker, CALLEE, calls.NETWORK_STARTS))
+    at = []
+    for now in range(0, 300_000, 5):
+        rpc.tick(now)
+        if len(mailbox.sent) > len(at):
+            at.append(now)
+    waits = [later - earlier for earlier, later in pairwise(at)]
+    assert waits == [min(1000 << n, PATIENCE_MAX_MS) + 5 for n in range(len(waits))]
+
+    last = mailbox.sent[-1][2]["id"]
+    rpc.on_message(message(CALLEE, MSG_REPLY, json.dumps({"id": last}).encode()))
+    assert joined.done
+    assert joined.error is None
+
+
+def test_answer_that_is_json_already_is_sent_as_it_is() -> None:
+    mailbox = FakeMailbox(FakeProcesses(), me=CALLEE)
+    rpc = rpc_of(mailbox)
+    rpc.serve(calls.NETWORK_STARTS, lambda *_: Encoded('{"version":7}'))
+    rpc.call(CALLEE, calls.NETWORK_STARTS, calls.Nothing())
+    rpc.on_message(message(CALLER, MSG_CALL, json.dumps(mailbox.sent[0][2]).encode()))
+    assert mailbox.sent[1] == (CALLER, MSG_REPLY, {"id": 1, "result": {"version": 7}})
