@@ -12,6 +12,15 @@ logger = logging.getLogger(__name__)
 OTHERS_MIN = 200
 # Headroom for the log, so that it need not ask again soon.
 PER_LOG, SPARE = 2, 1000
+# What a network process keeps open for fetches: a log and an index for each partition that is read,
+# of a quarter of its descriptors. The rest is for connections.
+FETCHED_FILES_MIN, FETCHED_FILES_MAX, FETCHED_SHARE = 1_000, 16_384, 4
+
+
+def fetched_files_max() -> int:
+    """BOUND: the files that a network process keeps open for fetches."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(max(limit // FETCHED_SHARE, FETCHED_FILES_MIN), FETCHED_FILES_MAX)
 
 
 class DescriptorLimit:

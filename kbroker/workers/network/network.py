@@ -81,6 +81,7 @@ from kbroker.replication.read_replicas import RackAwareSelector
 from kbroker.replication.throttles import LEADER_REPLICAS, throttled_partitions
 from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 from kbroker.workers.base import Worker, now_ms, raise_failure
+from kbroker.workers.descriptor_limit import fetched_files_max
 from kbroker.workers.network import slow_requests
 from kbroker.workers.network.arrival import Arrival
 from kbroker.workers.network.beside import Beside
@@ -144,6 +145,7 @@ class NetworkWorker(Worker):
             index,
             config.log_dirs,
             max_sessions=-(-config["max.incremental.fetch.session.cache.slots"] // processes),
+            max_open_files=fetched_files_max(),
             max_bytes=config["fetch.max.bytes"],
             io_workers=len(self.io_workers),
             times=SessionTimes(context.follower_sessions, index),

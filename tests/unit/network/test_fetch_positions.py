@@ -348,6 +348,21 @@ def test_descriptors_all_in_flight_leave_the_rest_for_the_next_fetch(tmp_path):
     assert [len(p.records) for p in bench.partitions(bench.fetch({("t", 3): 0})).values()] == [300]
 
 
+def test_response_leaves_files_for_the_fetches_of_others(tmp_path):
+    """A consumer of 1,000 partitions held every file until it had read its response: followers got
+    nothing meanwhile, and it was disconnected as too slow.
+    """
+    bench = FetchBench(tmp_path, max_open_files=12)
+    for log in bench.topic("t", 8):
+        log.append_many(3)
+    slow = bench.fetch({("t", index): 0 for index in range(8)})
+
+    lengths = [len(partition.records) for partition in bench.partitions(slow).values()]
+    assert lengths == [300] * 3 + [0] * 5
+    other = bench.fetch({("t", index): 0 for index in (6, 7)})
+    assert [len(partition.records) for partition in bench.partitions(other).values()] == [300, 300]
+
+
 def test_idle_files_are_closed(bench):
     bench.log().append_many(3)
     records(bench, 1)

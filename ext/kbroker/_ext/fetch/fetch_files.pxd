@@ -30,6 +30,7 @@ cdef class FileCache:
     cdef int32_t newest
     cdef int32_t oldest
     cdef int32_t free_head
+    cdef int32_t used           # places below this one have been used: the rest is memory that nobody has touched
     # Free a descriptor when there is none: close the least recently used file that is not in flight. Whether that worked.
     cdef bint make_room(self, int code) noexcept
     cdef bint close_oldest(self) noexcept

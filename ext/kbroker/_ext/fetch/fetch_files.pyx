@@ -19,7 +19,6 @@ cdef class FileCache:
     """At most ``capacity`` open files, the least recently used closed first."""
 
     def __cinit__(self, int32_t capacity):
-        cdef int32_t index
         if capacity < 2:
             raise ValueError(f"{capacity} open files are too few: a log and its index are open together")
         self.files = <OpenFile*>calloc(<size_t>capacity, sizeof(OpenFile))
@@ -28,16 +27,13 @@ cdef class FileCache:
         self.capacity = capacity
         self.newest = NO_PLACE
         self.oldest = NO_PLACE
-        for index in range(capacity):
-            self.files[index].fd = -1
-            self.files[index].older = index + 1
-        self.files[capacity - 1].older = NO_PLACE
+        self.free_head = NO_PLACE
 
     def __dealloc__(self):
         cdef int32_t index
         if self.files == NULL:
             return
-        for index in range(self.capacity):
+        for index in range(self.used):
             if self.files[index].fd >= 0:
                 close(self.files[index].fd)
         free(self.files)
@@ -49,7 +45,7 @@ cdef class FileCache:
             int32_t index
             int fd
         handle.index = NO_PLACE
-        if self.free_head == NO_PLACE and not self.close_oldest():
+        if self.free_head == NO_PLACE and self.used == self.capacity and not self.close_oldest():
             self.denied_total += 1
             return -ENFILE
         fd = self.open_path(path)
@@ -59,8 +55,12 @@ cdef class FileCache:
             close(fd)
             return -errno
         index = self.free_head
+        if index == NO_PLACE:
+            index = self.used
+            self.used += 1
+        else:
+            self.free_head = self.files[index].older
         file = &self.files[index]
-        self.free_head = file.older
         file.fd = fd
         file.generation += 1
         file.references = 0

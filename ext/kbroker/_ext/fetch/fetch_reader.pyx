@@ -55,6 +55,9 @@ from kbroker._ext.fetch.fetch_segments import report_failed_read
 
 cdef enum:
     NONE = -1
+    # BOUND: one response has records from this fraction (one over it) of the files that may be open, and the next one
+    # the rest: a consumer that reads slowly would keep all files from followers, and be disconnected for it.
+    RESPONSE_FILES_SHARE = 4
     DAMAGES_MAX = 100              # BOUND: damage to be reported; a reader that meets it retries
     FIRST_OF_WHOLE_BATCHES = 3     # before it every partition gets its bytes, and the last message may be cut
     FIRST_OF_FORMAT_2 = 4
@@ -173,6 +176,7 @@ cdef class PartitionReader:
             int64_t left = terms.bytes_max
             int64_t total = 0
             int32_t number, undecided
+            int32_t files_left = max(self.files.capacity // RESPONSE_FILES_SHARE, 2)
             uint64_t denied = self.files.denied_total
         self.aborted.count = 0
         self.undecided = 0
@@ -215,7 +219,8 @@ cdef class PartitionReader:
             if response.error == 0 and response.size > 0:
                 self.files.hold(response.file)
                 total += response.size
-                left = max(left - response.size, <int64_t>0)
+                files_left -= 1
+                left = max(left - response.size, <int64_t>0) if files_left > 0 else 0
             if response.error == 0 and terms.isolation == FETCH_TXN_COMMITTED and response.preferred_replica < 0:
                 response.aborted_count = self.aborted.count - self.results[self.result_count].aborted_start
             self.result_count += 1
