@@ -90,7 +90,7 @@ class SiteCluster(ZooKeeperCluster):
         self.settings = {
             "default.replication.factor": str(REPLICAS),
             "log.segment.bytes": str(256 << 10),
-            "log.retention.check.interval.ms": "500",
+            "log.retention.check.interval.ms": "30000",
             "log.retention.bytes": str(256 << 10),
             "log.segment.delete.delay.ms": "1000",
             **overrides,

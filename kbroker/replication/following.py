@@ -36,8 +36,8 @@ LATEST, EARLIEST = -1, -2
 # network, may be permanently damaged.
 TRIES = 3
 NOT_TOLD = frozenset({ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER})
-# A leader that the controller has not told yet is asked again after this time, then after half as
-# long again, and so on up to the backoff: with acks=all, producers wait for its followers.
+# A leader that the controller has not told yet is asked again after this time, then after twice as
+# long, and so on up to the backoff: with acks=all, producers wait for its followers.
 SOON_MS = 20
 # The time until a paused partition is retried without a change by the controller.
 FAILED_RETRY_MS = 60_000
@@ -105,6 +105,7 @@ class FollowedPartition:
         "_next_wait_ms",
         "_resume",
         "_tries",
+        "_trouble",
         "backoff_ms",
         "committed_cuts",
         "leader",
@@ -132,6 +133,7 @@ class FollowedPartition:
         self._tries = 0
         self._fault_end = -1
         self._next_wait_ms = SOON_MS
+        self._trouble: str | None = None
 
     @property
     def is_fetching(self) -> bool:
@@ -289,13 +291,18 @@ class FollowedPartition:
             self._fail(now_ms, text)
         elif error in NOT_TOLD and self._next_wait_ms < self.backoff_ms:
             self._back_off(now_ms, None, wait_ms=self._next_wait_ms)
-            self._next_wait_ms += self._next_wait_ms // 2
+            self._next_wait_ms *= 2
         else:
             self._back_off(now_ms, f"broker {self.leader} responded with {_name(error)}")
 
     def pause(self, now_ms: int, text: str) -> None:
         """Pause because of another failure; the current step starts again later."""
         self._back_off(now_ms, text, FollowingState.TRUNCATING)
+
+    def take_trouble(self) -> str | None:
+        """Why it has backed off since the last call, if that is worth a line."""
+        trouble, self._trouble = self._trouble, None
+        return trouble
 
     # -- time --
 
@@ -321,11 +328,7 @@ class FollowedPartition:
         *,
         wait_ms: int | None = None,
     ) -> None:
-        if text is not None:
-            logger.info(
-                "%s: cannot follow broker %d: %s; trying again in %d ms",
-                self.name, self.leader, text, self.backoff_ms,
-            )  # fmt: skip
+        self._trouble = text
         self._resume = self.state if resume is None else resume
         question = self.question if self._resume is self.state else None
         self._enter(FollowingState.BACKOFF, question)

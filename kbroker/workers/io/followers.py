@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from kbroker._ext.io.replica_fetch import ERROR, FAULT, HIGH_WATERMARK, LOG_START, STORAGE
 from kbroker.errors import StorageError, may_do_without
+from kbroker.logcontext import ManyLines
 from kbroker.peers.connecting import Connecting
 from kbroker.peers.endpoints import inter_broker_endpoint
 from kbroker.peers.versions import sent_version
@@ -72,6 +73,7 @@ class Followers:
         self._links: dict[tuple[int, int], LeaderLink] = {}
         # (when, slot) of partitions that wait for a time; those that wait no more are passed over.
         self._delayed: list[tuple[int, int]] = []
+        self._troubles = ManyLines(logger)
         self._bytes_before = 0  # of links that are closed
         self.committed_cuts = 0  # truncations below the high watermark
         self._failed: set[int] = set()  # slots of partitions that are paused after a failure
@@ -166,6 +168,12 @@ class Followers:
             self._fail(follower, error)
             return
         self.committed_cuts += follower.machine.committed_cuts - committed_cuts
+        trouble = follower.machine.take_trouble()
+        if trouble is not None:
+            self._troubles.say(
+                logging.INFO, "%s: cannot follow broker %d: %s; trying again in %d ms",
+                log.name, follower.machine.leader, trouble, follower.machine.backoff_ms,
+            )  # fmt: skip
         if log.cuts != cuts:
             self._loop.wake(follower.slot)
         follower.link.place(follower)
@@ -239,6 +247,7 @@ class Followers:
         """
         if not self._links:
             return  # nobody is followed
+        self._troubles.write()
         now = self.now_ms()
         while self._delayed and self._delayed[0][0] <= now:
             _, slot = heapq.heappop(self._delayed)

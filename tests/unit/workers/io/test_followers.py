@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import resource
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from support.storage.log_store import break_file
 
 from kbroker._ext.shared.partition_table import FOLLOWER
 from kbroker.config.loader import BrokerConfig
+from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.fetch import FetchResponse
 from kbroker.replication.following import FollowingState
@@ -642,3 +644,26 @@ def test_shorter_wait_of_the_settings_stays(host: Make, leader: ScriptedLeader) 
     leader.log()
     follower.run_until(lambda: len(leader.fetches) > 1)
     assert {fetch.max_wait_ms for fetch in leader.fetches} == {30}
+
+
+def test_leader_that_serves_none_of_many_partitions_yet_is_named_in_one_line(
+    host: Make, leader: ScriptedLeader, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After a start of 15 brokers each wrote a line for each of 1,000 partitions, each second."""
+    caplog.set_level(logging.INFO)
+
+    def refuse(key: int, request: Any, response: Any, state: dict[str, Any]) -> Any:
+        if key == ApiKey.FETCH:
+            for topic in response.responses:
+                for row in topic.partitions:
+                    row.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return response
+
+    follower = host(partitions=20)
+    for n in range(20):
+        leader.log("t", n).append(1)
+    leader.spoil = refuse
+    follower.publish()
+    follower.run_until(lambda: "cannot follow" in caplog.text)
+    lines = [r.getMessage() for r in caplog.records if "cannot follow" in r.getMessage()]
+    assert lines[0].startswith("20 changes like these (each at DEBUG): t-0: cannot follow broker")
