@@ -124,8 +124,10 @@ class HostImage:
 
     # -- documents ---------------------------------------------------------------------------
 
-    def snapshot(self, for_io_worker: bool) -> ImageDocument:
+    def snapshot(self, for_io_worker: bool, *, with_topics: bool = True) -> ImageDocument:
         """The whole image, for a process that gets deltas from now on."""
+        if not with_topics:
+            return self._snapshot_of({}, for_io_worker)
         names = dict.fromkeys(self.metadata.names())
         if for_io_worker:
             names |= dict.fromkeys(self.replicas.names())
@@ -134,6 +136,11 @@ class HostImage:
         shapes = {name: view.shape for name, view in views.items() if view is not None}
         # Where others have another one, the next delta has the whole topic.
         self._shapes[for_io_worker] = dict(self._shapes[for_io_worker].items() & shapes.items())
+        return self._snapshot_of(topics, for_io_worker)
+
+    def _snapshot_of(
+        self, topics: dict[str, Document | None], for_io_worker: bool
+    ) -> ImageDocument:
         snapshot: ImageDocument = {
             "snapshot": True,
             "version": self.version,

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 from kbroker.errors import ErrorCode, ShortageError, WireError
 from kbroker.ipc import documents
 from kbroker.ipc.calls import CallOperation
-from kbroker.ipc.documents import DocumentError
+from kbroker.ipc.documents import DocumentError, Encoded
 from kbroker.ipc.mailbox import ENVELOPE, MSG_CALL, MSG_REPLY, Mailbox, MailboxMessage
 from kbroker.ipc.pending import Pending as Pending
 from kbroker.ipc.pending import run as run
@@ -41,7 +41,7 @@ class PendingCall(NamedTuple):
     pending: Pending[Any]
 
 
-Serve = Callable[[Address, Q], A | Coroutine[Any, Any, A]]
+Serve = Callable[[Address, Q], A | Encoded | Coroutine[Any, Any, A | Encoded]]
 
 
 class Rpc:
@@ -173,7 +173,7 @@ class Rpc:
             self._reply_result(sender, number, outcome.value)
 
     def _reply_result(self, sender: Address, number: int, result: Any) -> None:
-        if isinstance(result, documents.Encoded):
+        if isinstance(result, Encoded):
             body = f'{{"id":{number},"result":{result}}}'.encode()
             self._mailbox.send(sender, MSG_REPLY, body)
         else:

@@ -11,6 +11,7 @@ from kbroker.controller.configs.stored_configs import ConfiguredHosting
 from kbroker.controller.store.stored_offsets import StoredOffsets
 from kbroker.hosting.control_server import ControlServer
 from kbroker.hosting.image import HostImage
+from kbroker.hosting.publisher import gets_topics
 from kbroker.ipc import calls
 from kbroker.ipc.documents import Encoded, encode
 from kbroker.ipc.process_table import Address, ProcessKind
@@ -80,7 +81,9 @@ class Serving:
         serve(calls.PENDING_ISR, process.channel.isr_changes.serve_pending)
 
     async def _hello(self, sender: Address, _: calls.Nothing) -> Encoded:
-        """Return the image to a process, and send it all changes from now on."""
+        """Return the image to a process, as far as it has a use for it, and send it all changes
+        from now on.
+        """
         process = self._process
         await process.gate.passed()
         process.publisher.subscribe(sender)
@@ -125,6 +128,8 @@ class Snapshots:
 
     def of(self, address: Address) -> Encoded:
         """The present image, as this process gets it."""
+        if not gets_topics(address):
+            return Encoded(encode(self._image.snapshot(for_io_worker=False, with_topics=False)))
         for_io_worker = address.kind == ProcessKind.IO_WORKER
         version, snapshot = self._kept.get(for_io_worker, (None, Encoded()))
         if version != self._image.version:

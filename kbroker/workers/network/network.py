@@ -133,8 +133,7 @@ class NetworkWorker(Worker):
         self.given_away_bytes = 0
         self.telemetry: ClientTelemetry | None = None  # from the first request for it on
         self.authorization = Authorization(config, context.properties)
-        self.accesses = self.authorization.accesses
-        self.acls = self.authorization.acls
+        self.accesses, self.acls = self.authorization.accesses, self.authorization.acls
         processes = len(self.processes.of_kind(ProcessKind.NETWORK))
         frame_max = config["socket.request.max.bytes"]
         region = context.arenas[index]

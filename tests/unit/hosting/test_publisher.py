@@ -241,3 +241,25 @@ def test_order_that_a_process_took_while_it_restarted_is_told_again(parts, monke
     assert rpc.open[0][0] == IO and not done.done
     rpc.answer()
     assert done.done
+
+
+def test_acceptor_gets_settings_without_topics(parts):
+    """It dropped the 15,500 partitions of a large cluster, after reading them."""
+    image, rpc, processes, publisher = parts
+    acceptor = Address(ProcessKind.ACCEPTOR, 0)
+    processes.incarnations[acceptor] = 1
+    publisher.subscribe(acceptor)
+    add(image, "a")
+    image.broker_config["default"]["max.connections"] = "7"
+    publisher.publish(changed("a"))
+    rpc.answer()
+    assert [to for to, _, _ in rpc.open] == [NETWORK]  # nothing else has changed
+    rpc.answer()
+
+    publisher.publish(Changes(*changed("a")[:2], settings=True))
+    rpc.answer()
+    (_, whole, _), (to, delta, _) = rpc.open
+    assert to == acceptor
+    assert "topics" in whole
+    assert delta.keys() == {"version", "broker_config"}
+    assert delta["broker_config"]["default"] == {"max.connections": "7"}

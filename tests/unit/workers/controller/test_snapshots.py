@@ -26,7 +26,9 @@ class FakeImage:
         self.version = 1
         self.made: list[bool] = []
 
-    def snapshot(self, for_io_worker: bool) -> dict[str, Any]:
+    def snapshot(self, for_io_worker: bool, *, with_topics: bool = True) -> dict[str, Any]:
+        if not with_topics:
+            return {"version": self.version}
         self.made.append(for_io_worker)
         return {"version": self.version, "for_io_worker": for_io_worker}
 
@@ -40,6 +42,8 @@ def test_processes_that_start_together_share_a_snapshot_of_each_kind() -> None:
     for address, for_io_worker in ((IO, True), (NETWORK, False), (SECOND_IO, True)):
         snapshot = json.loads(snapshots.of(address))
         assert snapshot == {"version": 1, "for_io_worker": for_io_worker}
+    acceptor = Address(ProcessKind.ACCEPTOR, 0)
+    assert json.loads(snapshots.of(acceptor)) == {"version": 1}
     assert image.made == [True, False]
 
     image.version = 2
