@@ -111,6 +111,12 @@ figures of whole topics are told, in seconds that of the partition with the larg
 `kbroker_metrics_left_out` says of how many. `/groups` has
 state, members and lag of each group as JSON.
 
+Let Prometheus scrape all brokers, and leave `instance` of kafka_exporter's dashboard at *All*: each
+series is told by one broker. One alone has what it leads and coordinates. Where a coordinator has
+no replica of a partition, this is the lag: `max by (topic, partition)
+(kafka_topic_partition_current_offset) - on (topic, partition) group_right
+kafka_consumergroup_current_offset`.
+
 `kbroker top` shows processes, topics, clients, requests and groups of the broker on this machine,
 also while it is stuck, `kbroker status --local` the same once, and `kbroker bundle` collects what a
 report of a problem needs, without passwords. They read the broker's tables in `/dev/shm`:

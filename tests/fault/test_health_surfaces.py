@@ -1,8 +1,8 @@
 """What is wrong shows on every surface, and goes from all of them: the real faults.
 
 Full disk, failing disk, a stopped process of each kind, a killed broker of three. Nothing that
-speaks of the thing stays green. The seconds are printed (``-s``), as Markdown; docs/health.md has a
-table of them. None are asserted: a busy machine would fail.
+speaks of the thing stays green. The seconds are printed (``-s``), as the Markdown of
+docs/health.md, with the load of the machine. None are asserted: a busy machine would fail.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from support.brokers.zookeeper import skip_without_zookeeper
 from support.clients.wire_client import WireClient
 from support.faults.load import TOPIC
 
+from kbroker.health.broker import STALLED_MS
 from kbroker.record.builder import BatchBuilder
 from kbroker.testing import Broker, Cluster, wait_until
 
@@ -31,25 +33,51 @@ SETTINGS = {"log.segment.bytes": MIB, "log.index.size.max.bytes": 4096}
 # What a stopped process that is not the exporter leaves green: whoever restarts on it waits.
 NOT_STUCK = {"/livez"}
 KINDS = ("controller-0", "io-0", "network-0", "acceptor-0", "cleaner-0", "exporter-0", "supervisor")
-# Pages of the exporter: no answer is red, too.
-PAGES = {"/livez", "/readyz", "/readyz?for=writes", "/healthz", "/health", "/metrics"}
+STALLED_S = STALLED_MS / 1000
+
+
+class Table:
+    """Seconds until red and until green again, by fault and surface."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, dict[str, tuple[float | None, float | None]]] = {}
+
+    def note(
+        self, fault: str, red: Mapping[str, float | None], green: Mapping[str, float | None]
+    ) -> None:
+        """green: without a surface that only a restart makes green again."""
+        self._rows[fault] = {name: (red[name], green.get(name)) for name in red}
+
+    def markdown(self) -> str:
+        surfaces = list(dict.fromkeys(name for row in self._rows.values() for name in row))
+        titles = " | ".join(f"`{name}`" for name in surfaces)
+        lines = [f"| fault | {titles} |", "| --- " * (len(surfaces) + 1) + "|"]
+        for fault, row in self._rows.items():
+            cells = [_cell(*row.get(name, (None, None))) for name in surfaces]
+            lines.append(f"| {fault} |" + "".join(f" {cell} |" if cell else " |" for cell in cells))
+        return "\n".join(lines)
+
+
+def _cell(red: float | None, green: float | None) -> str:
+    """Empty: it stayed green."""
+    if red is None:
+        return ""
+    return f"{red:.1f}" if green is None else f"{red:.1f} / {green:.1f}"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def table() -> Iterator[list[str]]:
-    """Rows of the table, printed at the end."""
-    rows: list[str] = []
-    yield rows
-    print("\n| fault | surface | red after | green after |\n| --- | --- | --- | --- |")
-    print("\n".join(rows))
-
-
-def told(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{seconds:.1f} s"
+def table() -> Iterator[Table]:
+    """Printed at the end."""
+    made = Table()
+    loads = [os.getloadavg()[0]]
+    yield made
+    loads.append(os.getloadavg()[0])
+    load = " to ".join(f"{one:.0f}" for one in loads)
+    print(f"\n{made.markdown()}\n\n{os.cpu_count()} cores, load {load}")
 
 
 def examine(
-    table: list[str],
+    table: Table,
     fault: str,
     surfaces: Mapping[str, Surface],
     begin: Callable[[], object],
@@ -72,13 +100,21 @@ def examine(
             lambda: not any(one.is_red for one in watches.values()), TURN_S, f"{fault}: green again"
         )
         green = {name: watches[name].seconds_until(False, ended) for name in expected}
-    table += [
-        f"| {fault} | `{name}` | {told(red[name])} | {told(green[name])} |"
-        for name in sorted(expected)
-    ]
-    others = {name for name, watch in watches.items() if name not in expected and red[name]}
+    table.note(fault, {name: red[name] for name in surfaces if name in expected}, green)
+    # On a machine so busy that all are red no sooner, a process is stalled by then.
+    others = {
+        name
+        for name in watches
+        if name not in expected and (seconds := red[name]) is not None and seconds < STALLED_S
+    }
     assert not others, f"{fault}: red, although it is well: {others}"
     return watches
+
+
+def go_on(pid: int) -> None:
+    """Unless the supervisor has aborted it meanwhile."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
 
 
 @pytest.fixture(scope="module")
@@ -88,9 +124,7 @@ def broker() -> Iterator[Broker]:
 
 
 @pytest.mark.parametrize("process", KINDS)
-def test_stopped_process_is_stuck_everywhere(
-    broker: Broker, table: list[str], process: str
-) -> None:
+def test_stopped_process_is_stuck_everywhere(broker: Broker, table: Table, process: str) -> None:
     pid = broker.pid if process == "supervisor" else broker.pids[process]
     surfaces = of_broker(broker)
     expected = surfaces.keys() - NOT_STUCK
@@ -98,15 +132,15 @@ def test_stopped_process_is_stuck_everywhere(
         expected = set(surfaces)  # nobody answers
     examine(
         table,
-        f"SIGSTOP of {process}",
+        f"{process} stopped",
         surfaces,
         lambda: os.kill(pid, signal.SIGSTOP),
-        lambda: os.kill(pid, signal.SIGCONT),
+        lambda: go_on(pid),
         set(expected),
     )
 
 
-def test_full_disk_is_told_and_forgotten(tmp_path: Path, table: list[str]) -> None:
+def test_full_disk_is_told_and_forgotten(tmp_path: Path, table: Table) -> None:
     with (
         small_disk(tmp_path / "disk", 64 * MIB) as disk,
         Broker(SETTINGS, log_dirs=disk / "data") as broker,
@@ -133,7 +167,7 @@ def test_full_disk_is_told_and_forgotten(tmp_path: Path, table: list[str]) -> No
         )
 
 
-def test_failing_disk_is_told(tmp_path: Path, table: list[str]) -> None:
+def test_failing_disk_is_told(tmp_path: Path, table: Table) -> None:
     """One of two: the broker goes on with the other. It is well again after a restart."""
     with (
         failing_disk(tmp_path / "disk") as disk,
@@ -171,13 +205,14 @@ def test_failing_disk_is_told(tmp_path: Path, table: list[str]) -> None:
         with watching(of_broker(broker)) as watches:
             wait_until(lambda: all(one.looks for one in watches.values()), TURN_S)
             wait_until(lambda: not any(one.is_red for one in watches.values()), TURN_S)
-        table += [
-            f"| EIO | `{name}` | {told(red[name])} | after the restart |"
-            for name in sorted(surfaces.keys() - green)
-        ]
+        table.note(
+            "disk that fails (EIO), one of two",
+            {name: red[name] for name in surfaces if name not in green},
+            {},
+        )
 
 
-def test_killed_broker_is_missing_for_the_cluster_only(table: list[str]) -> None:
+def test_killed_broker_is_missing_for_the_cluster_only(table: Table) -> None:
     skip_without_zookeeper()
     with Cluster(3) as cluster:
         cluster.wait_ready()

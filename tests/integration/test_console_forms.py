@@ -32,10 +32,23 @@ const r = e.getBoundingClientRect();
 return [e.matches(arguments[0]) && e.textContent.trim().includes(arguments[1]),
         r.left >= -1 && r.right <= innerWidth + 1];
 """
+# Neither the dialog nor what is in it is cut off.
 INSIDE = """
-const r = document.querySelector("dialog").getBoundingClientRect();
-return r.left >= 0 && r.right <= innerWidth && r.top >= 0 && r.bottom <= innerHeight;
+const d = document.querySelector("dialog");
+const r = d.getBoundingClientRect();
+const within = (e) => {
+  const box = e.getBoundingClientRect();
+  return e.offsetParent === null || (box.left >= r.left && box.right <= r.right);
+};
+return r.left >= 0 && r.right <= innerWidth && r.top >= 0 && r.bottom <= innerHeight
+  && [...d.querySelectorAll("input, select, textarea, button")].every(within);
 """
+# The link to the page that is shown, in a row that may be wider than the window.
+HERE_IS_SEEN = """
+const r = document.querySelector("#nav a[aria-current]").getBoundingClientRect();
+return r.left >= 0 && r.right <= innerWidth;
+"""
+LONG = "long." * 49 + "name"
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +72,7 @@ def broker() -> Iterator[Broker]:
     with Broker(settings) as started:
         got(started, "/topics", {"name": "orders", "partitions": 2})
         got(started, "/topics", {"name": "again", "partitions": 1})
+        got(started, "/topics", {"name": LONG, "partitions": 1})
         got(started, "/topics", {"name": "many", "partitions": 1})
         with KafkaProducer(bootstrap_servers=started.bootstrap) as producer:
             for number in range(RECORDS):
@@ -101,13 +115,14 @@ def test_forms_are_used_without_a_mouse(
 ) -> None:
     name = f"{theme}-{width}"
     with Cluster(broker.bootstrap) as cluster:
-        commit(cluster, name, {("orders", 0): (5, "")})
+        commit(cluster, name, {("orders", 0): (5, ""), (LONG, 0): (0, "")})
     page.size(width, 900)
 
     def begin(path: str, text: str, selector: str, button: str = "") -> None:
         visit(page, broker, path, text)
         page.run("document.documentElement.dataset.theme = arguments[0]", theme)
         assert fits(page), path
+        assert page.run(HERE_IS_SEEN), path
         push(page, selector, button)
         page.await_text("", "dialog")
         assert page.run(INSIDE), f"the dialog of {path} is larger than the window"

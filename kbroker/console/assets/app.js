@@ -72,8 +72,10 @@ async function show(arrived = true) {
   clearTimeout(timer);
   const { page, name, query } = place();
   for (const link of document.querySelectorAll("#nav a")) {
-    if (link.dataset.page === page) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
+    if (link.dataset.page === page) {
+      link.setAttribute("aria-current", "page");
+      link.scrollIntoView({ block: "nearest", inline: "nearest" });
+    } else link.removeAttribute("aria-current");
   }
   const file = name === null ? MODULES[page] : DETAILS[page];
   if (!file) {

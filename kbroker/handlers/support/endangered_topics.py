@@ -16,11 +16,12 @@ def dangers_of(ctx: RequestContext) -> dict[str, list[object]]:
     """By danger, how many topics and the first of them, of those whose configs the client may
     describe. They are looked for again when the image has changed.
     """
-    found = ctx.image.derived.get(DANGERS)
-    if found is None:
-        found = ctx.image.derived[DANGERS] = endangered(_facts(ctx), len(ctx.image.brokers))
+    all_topics = ctx.image.derived.get(DANGERS)
+    if all_topics is None:
+        all_topics = endangered(_facts(ctx), len(ctx.image.brokers))
+        ctx.image.derived[DANGERS] = all_topics
     dangers: dict[str, list[object]] = {}
-    for danger, names in found.items():
+    for danger, names in all_topics.items():
         shown = ctx.allowed(AclOperation.DESCRIBE_CONFIGS, Kind.TOPIC, names, is_filter=True)
         if seen := [name for name in names if name in shown]:
             dangers[danger] = list(danger_of(seen))

@@ -17,6 +17,8 @@ import pytest
 from kbroker.testing import wait_until
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
+# A busy machine takes a minute to start a browser.
+ANSWER_S = 240
 # So often an element may be replaced between two calls.
 STALE_MAX = 5
 ARGUMENTS = (
@@ -91,7 +93,7 @@ class Browser:
             self._url + path, data, {"Content-Type": "application/json"}, method=method
         )
         try:
-            with urllib.request.urlopen(request, timeout=60) as response:
+            with urllib.request.urlopen(request, timeout=ANSWER_S) as response:
                 return json.load(response)["value"]
         except urllib.error.HTTPError as error:
             value = json.load(error)["value"]
