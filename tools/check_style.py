@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Checks what ruff and import-linter cannot: sizes, who imports what, bare sleeps, names and
-folders of tests, names of other people's classes that ours take, the Cython sources, the pages.
+folders of tests, names that are vague, unused or other people's, the Cython sources, the pages.
 
 Prints one line for each finding and exits with 1 if there is any.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from kbroker.errors import ErrorCode
-from tools import cython_style, overshadowed, pages
+from tools import cython_style, overshadowed, pages, unused_names
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("kbroker", "perf", "tests", "tools")
@@ -24,6 +24,10 @@ TEST_FILE_LINES_MAX = 800
 # Longer files: no number in here may grow, and unneeded ones are removed.
 LONG_FILES: dict[str, int] = {}
 FUNCTION_LINES_MAX = 70
+
+# Variables that are called so tell a reader nothing of what they are. The number may only shrink.
+VAGUE_NAMES = frozenset({"found", "told"})
+VAGUE_NAMES_MAX = 55
 
 # Third-party package -> the folders that may import it.
 IMPORTED_BY = {
@@ -159,6 +163,26 @@ def same_classes(root: Path, folders: Sequence[str], allowed: Collection[str]) -
             yield f"{folders[0]}:1: {name} is there once: take it off KNOWN_TWICE"
 
 
+def vague_names(root: Path, most: int) -> Iterator[str]:
+    """Variables and arguments of the product with a name of ``VAGUE_NAMES``, if they are more than
+    ``most``.
+    """
+    places = []
+    for path in sorted((root / "kbroker").rglob("*.py")):
+        name = path.relative_to(root).as_posix()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), name)):
+            if isinstance(node, ast.arg):
+                bound = node.arg
+            elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+                bound = node.id if isinstance(node, ast.Name) else node.attr
+            else:
+                continue
+            if bound in VAGUE_NAMES:
+                places.append(f"{name}:{node.lineno}: {bound}: name it for what it is")
+    if len(places) > most:
+        yield from places
+
+
 def imported_modules(node: ast.AST) -> list[str]:
     """The modules of an import, nothing for other statements."""
     if isinstance(node, ast.Import):
@@ -191,12 +215,14 @@ def main() -> int:
     found += same_names(ROOT)
     found += shared_elsewhere(ROOT)
     found += same_classes(ROOT, ("kbroker",), KNOWN_TWICE)
+    found += vague_names(ROOT, VAGUE_NAMES_MAX)
     found += overshadowed.findings(
         ROOT, overshadowed.known_names(), overshadowed.supported_versions()
     )
     codes = {code.name: int(code) for code in ErrorCode if code != ErrorCode.NONE}
     found += cython_style.findings(ROOT, codes)
     found += pages.findings(ROOT)
+    found += unused_names.findings(ROOT)
     print("\n".join(found) or "style: nothing found")
     return 1 if found else 0
 

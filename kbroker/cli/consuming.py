@@ -35,12 +35,6 @@ class Limits(NamedTuple):
     until: str | int | None
     until_ms: int | None
 
-    @property
-    def is_by_partition(self) -> bool:
-        return any(each is not None for each in (self.per_partition, self.until_ms)) or isinstance(
-            self.until, int
-        )
-
 
 def is_pattern(name: str) -> bool:
     return not _WILD.isdisjoint(name)

@@ -13,12 +13,10 @@ GROUP_VERSION = "group.version"
 TRANSACTION_VERSION = "transaction.version"
 # The highest level of each. 0 stands for a feature that is not in effect.
 SUPPORTED: Mapping[str, int] = {GROUP_VERSION: 1, TRANSACTION_VERSION: 2}
-# From these levels on groups of the consumer protocol are served (KIP-848), records of transactions
-# have fields that Kafka 2.7 cannot read, and partitions join a transaction by being written to
-# (KIP-890).
+# From these levels on groups of the consumer protocol are served (KIP-848), and records of
+# transactions have fields that Kafka 2.7 cannot read (KIP-890).
 CONSUMER_GROUPS = 1
 FLEXIBLE_RECORDS = 1
-IMPLICIT_PARTITIONS = 2
 
 
 class Finalized(NamedTuple):

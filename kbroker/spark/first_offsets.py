@@ -13,7 +13,6 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from hashlib import sha256
-from typing import Protocol
 
 from kbroker.spark.checkpoint import checkpoint_files, has_planned
 from kbroker.spark.offsets import BrokerQueries, assigned_partitions, resolve
@@ -32,15 +31,6 @@ from kbroker.uuids import parse_uuid, uuid_text
 logger = logging.getLogger(__name__)
 
 FORMAT = 1
-
-
-class Keeper(Protocol):
-    """Where the first offsets are stored."""
-
-    def get_or_keep(
-        self, make: Callable[[], Mapping[TopicPartition, int]]
-    ) -> dict[TopicPartition, int]:
-        """The stored value; if there is none, ``make`` is called and its result stored."""
 
 
 def first_offsets(view: BrokerQueries, options: ReadOptions) -> dict[TopicPartition, int]:

@@ -108,10 +108,6 @@ class Batch:
         self._untold |= dict.fromkeys(broker_ids)
         self._brokers_changed = True
 
-    def brokers_changed(self) -> None:
-        """Send the live brokers to all brokers, even if nothing else has changed."""
-        self._brokers_changed = True
-
     def stop(self, broker_id: int, key: PartitionKey, leader_epoch: int, *, delete: bool) -> None:
         """StopReplica to the broker, instead of LeaderAndIsr for this partition."""
         stopped = StoppedPartition(*key, leader_epoch, delete)

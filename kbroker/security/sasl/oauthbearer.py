@@ -21,7 +21,6 @@ from kbroker.security.sasl.exchange import (
 )
 
 NAME = "OAUTHBEARER"
-_CONTROL_A = b"\x01"
 _MESSAGE = re.compile(
     r"n,(?:a=(?P<authorization_id>[^,\x01]+))?,\x01"
     r"(?P<pairs>(?:[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01)*)\x01"

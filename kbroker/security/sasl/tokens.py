@@ -33,7 +33,6 @@ _ALGORITHMS = {
     "EC": ("ES256", "ES384", "ES512"),
     "OKP": ("EdDSA",),
 }
-ALGORITHMS = tuple(name for names in _ALGORITHMS.values() for name in names)
 
 
 class Expected(NamedTuple):

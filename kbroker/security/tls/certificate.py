@@ -25,7 +25,7 @@ _KEYWORDS = {
 _ESCAPED = frozenset(',=+<>#;"\\')
 _SAN = "2.5.29.17"
 
-_SEQUENCE, _OID, _UTC_TIME, _GENERALIZED_TIME = 0x30, 0x06, 0x17, 0x18
+_UTC_TIME, _GENERALIZED_TIME = 0x17, 0x18
 _VERSION, _EXTENSIONS = 0xA0, 0xA3
 # UTF8String, PrintableString, T61String, IA5String, GeneralString, BMPString. COMPAT: Java reads
 # the bytes of all of them as UTF-8.

@@ -17,6 +17,7 @@ from tools.check_style import (
     same_classes,
     same_names,
     shared_elsewhere,
+    vague_names,
 )
 
 pytestmark = pytest.mark.unit
@@ -112,3 +113,18 @@ def test_second_class_of_a_name_is_found_and_so_is_a_permission_without_one(tmp_
         "b/three.py:1: class State is also in a/one.py:1",
         "a:1: Gone is there once: take it off KNOWN_TWICE",
     ]
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["found = 1\n", "def f(told): ...\n", "class A:\n    told: int = 1\n", "for found in (): ...\n",
+     "self.found = 1\n"],
+)  # fmt: skip
+def test_vague_names_above_the_ceiling_are_found(tmp_path: Path, code: str) -> None:
+    (tmp_path / "kbroker").mkdir()
+    (tmp_path / "kbroker" / "one.py").write_text(f"{code}print(found, told)\n")
+
+    (vague,) = vague_names(tmp_path, 0)
+
+    assert vague.endswith("name it for what it is")
+    assert list(vague_names(tmp_path, 1)) == []

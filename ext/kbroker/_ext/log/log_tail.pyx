@@ -134,10 +134,6 @@ cdef class LogTail:
         self.high_watermark.position = position
         self.dirty = True
 
-    def raise_now(self, int64_t now_ms) -> None:
-        """Python face of raise_high_watermark."""
-        self.raise_high_watermark(now_ms)
-
     def follow_log_end(self) -> None:
         """Let the high watermark follow the log end again: this is the only replica."""
         self.high_watermark_held = False
