@@ -5,12 +5,14 @@ checker sees what it is there for.
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from fault.clients import checker, conditions, coverage, page
-from fault.clients.batch import coordinating_partition
+from fault.clients.batch import Batch, Verdict, coordinating_partition
 from fault.clients.faults import FAULTS
+from fault.clients.outputs import LINE_CHARS, LINES_CHARS, PRINTED_CHARS, output_of
 from fault.clients.roles import ROLES
 from fault.clients.runner import (
     COMMIT,
@@ -104,6 +106,58 @@ def test_results_are_found_again_and_the_summary_names_what_is_open(tmp_path):
         "failed: static × nothing: lost",
         "not run: static × fork",
     ]
+
+
+def test_what_the_programs_of_a_cell_have_printed_is_kept_until_it_passes(tmp_path):
+    results, cell = Results(tmp_path / "kbroker.jsonl"), Cell("admin", "nothing")
+
+    results.add(Verdict(cell, "lost", "", "Traceback"))
+
+    path = results.output_path(cell)
+    assert path.read_text() == "Traceback"
+    assert str(path) in summary([cell], results)
+    results.add(Verdict(cell, "", ""))
+    assert not path.exists()
+
+
+def test_what_a_program_has_printed_is_cut_in_its_middle():
+    lines = [{"what": "returned", "rows": "r" * 2 * LINE_CHARS}] * (LINES_CHARS // LINE_CHARS * 2)
+    printed = "first" + "x" * PRINTED_CHARS + "last"
+
+    text = output_of("w", lines, [printed, ""])
+
+    assert len(text) < LINES_CHARS + PRINTED_CHARS + 1000
+    assert "first" in text and text.endswith("last\n")
+    assert output_of("w", [{"what": "late"}], [""]) == '== w: was told\n{"what": "late"}\n'
+
+
+def test_nobody_waits_for_a_program_that_has_ended():
+    """A stream that could not begin would cost its whole batch a quarter of an hour."""
+    batch = Batch.__new__(Batch)
+    batch._feeds = [SimpleNamespace(acked={})]  # type: ignore[list-item]
+    asked: list[Any] = []
+    part: Any = SimpleNamespace(is_running=False, problems=[])
+
+    batch._all(lambda one: asked.append(one) or "stands still", 0.5, [part], " before")
+
+    assert part.problems == ["stands still before"]
+    assert len(asked) == 1
+
+
+def test_a_topic_that_is_not_deleted_in_time_fails_no_cell():
+    """Ten minutes of failure would have been in vain."""
+
+    def delete(name: str) -> None:
+        raise AssertionError(f"not within 60 s: {name} is deleted")
+
+    batch = Batch.__new__(Batch)
+    batch._fault, batch._topics = FAULTS["nothing"], SimpleNamespace(delete=delete)  # type: ignore[assignment]
+    part: Any = SimpleNamespace(topic="t", problems=[])
+    batch._parts = [part]
+
+    batch._each(batch._clear)
+
+    assert part.problems == []
 
 
 def test_a_coordinator_is_harmed_by_who_has_the_name():

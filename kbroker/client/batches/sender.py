@@ -465,10 +465,15 @@ class BatchSender:
     def _resume_sequence(self, batch: SentBatch, error: ClientError) -> None:
         """KIP-360: behind an undecided batch, wait for it; else the broker has lost the state, or
         an earlier batch has failed, and all that follows begins again with the next epoch.
+
+        COMPAT: a batch whose successors were appended fails, in Java's producer once its delivery
+        times out. The log began with them, as that of a topic does which was created again while
+        they were on their way, or the leader has forgotten older batches: with other numbers it
+        would be out of order, or there twice.
         """
-        if not self._loop.is_oldest(batch):
+        if not self._loop.is_oldest(batch) or not self._loop.is_alone(batch):
             self._put_back(batch, error)
-        elif self._transaction_failed is not None:
+        elif self._transaction_failed is not None or self._loop.is_overtaken(batch):
             self._fail(batch, error)
         else:
             self._renumber(batch, error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kbroker.client.errors import (
     ClientError,
@@ -39,6 +39,27 @@ def pause_after(failures: int) -> float:
     """Seconds before another attempt after so many in vain: from 20 ms to a second, with jitter."""
     grown = FIRST_PAUSE_S * 2.0 ** min(max(failures - 1, 0), 30)
     return min(grown, PAUSE_MAX_S) * random.uniform(0.7, 1.3)
+
+
+class _Settings(Protocol):
+    def __getitem__(self, name: str, /) -> Any: ...
+
+
+class Backoff(NamedTuple):
+    """The pauses between attempts in vain, in seconds: each twice the one before (KIP-580)."""
+
+    first_s: float
+    most_s: float
+
+    @classmethod
+    def of(cls, settings: _Settings, name: str) -> Backoff:
+        """As the settings have it. name: ``retry.backoff`` or ``reconnect.backoff``."""
+        first_s = settings[f"{name}.ms"] / 1000
+        return cls(first_s, max(settings[f"{name}.max.ms"] / 1000, first_s))
+
+    def after(self, failures: int) -> float:
+        """The pause after so many failures in a row, from 1 on."""
+        return min(self.first_s * 2.0 ** min(failures - 1, 30), self.most_s)
 
 
 class Retry:

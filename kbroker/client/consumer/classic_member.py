@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from kbroker.client.batches.offsets import TopicPartition as Key
 from kbroker.client.connections.connection import Connection
 from kbroker.client.connections.metadata import Topic
+from kbroker.client.connections.retry import Backoff
 from kbroker.client.consumer.assignors import Assignor, Members
 from kbroker.client.consumer.commits import LOST_WORDS, CommittingMember
 from kbroker.client.consumer.member_thread import Action, Ask, End, Interrupted, LookUp, WaitUntil
@@ -99,7 +100,8 @@ class ClassicMember:
         self._rebalance_ms: int = settings["max.poll.interval.ms"]
         self._heartbeat_s: float = settings["heartbeat.interval.ms"] / 1000
         self._request_s: float = settings["request.timeout.ms"] / 1000
-        self._backoff_s: float = settings["retry.backoff.ms"] / 1000
+        self._backoff = Backoff.of(settings, "retry.backoff")
+        self._failures = 0  # in a row
         self._age_s: float = settings["metadata.max.age.ms"] / 1000
         self._rack: str | None = settings["client.rack"] or None
         self.state = ClassicState.IDLE
@@ -342,6 +344,8 @@ class ClassicMember:
     def take(self, response: Any, now: float) -> None:
         """The response to the last request."""
         getattr(self, f"_take_{self._asked}")(response, now)
+        if now >= self._not_before:
+            self._failures = 0
 
     def _take_leave(self, response: Any, now: float) -> None:
         """Whether it went well or not: it is no member."""
@@ -521,15 +525,19 @@ class ClassicMember:
             self._to_review = False
         elif error.retriable:
             logger.debug("group %s: %s; asking again", self.group, error)
-            self._not_before = now + self._backoff_s
-            self._heartbeat_at = min(self._heartbeat_at, self._not_before)
+            self._pause(now)
         else:
             self._stop(error)
 
+    def _pause(self, now: float) -> None:
+        """Before the next request."""
+        self._failures += 1
+        self._not_before = now + self._backoff.after(self._failures)
+        self._heartbeat_at = min(self._heartbeat_at, self._not_before)
+
     def _failed_request(self, code: int, what: str, now: float) -> None:
         if code in _AGAIN:
-            self._not_before = now + self._backoff_s
-            self._heartbeat_at = min(self._heartbeat_at, self._not_before)
+            self._pause(now)
         else:
             self._fatal(code, what)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from kbroker.client.batches.offsets import TopicPartition as Key
 from kbroker.client.connections.metadata import Topic
+from kbroker.client.connections.retry import Backoff
 from kbroker.client.consumer.classic_member import Complete, Event, Fatal, Prepare
 from kbroker.client.consumer.commits import LOST_WORDS, CommittingMember
 from kbroker.client.consumer.member_thread import Action, Ask, End, Interrupted, LookUp, WaitUntil
@@ -65,7 +66,8 @@ class ConsumerMember:
         self._assignor: str | None = settings["group.remote.assignor"]
         self._poll_ms: int = settings["max.poll.interval.ms"]
         self._request_s: float = settings["request.timeout.ms"] / 1000
-        self._backoff_s: float = settings["retry.backoff.ms"] / 1000
+        self._backoff = Backoff.of(settings, "retry.backoff")
+        self._failures = 0  # in a row
         self.state = ConsumerProtocolState.IDLE
         # WIRE: as Kafka writes ids, 16 random bytes in base64 for URLs, without padding.
         made = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
@@ -229,13 +231,14 @@ class ConsumerMember:
             self._fence(f"the coordinator says {ErrorCode(code).name}")
         elif code in _AGAIN:
             self._whole = True
-            self._not_before = now + self._backoff_s
+            self._pause(now)
         elif code:
             self._stop(RejectedError(code, self._what(), response.error_message))
         elif self.state not in (ConsumerProtocolState.FENCED, ConsumerProtocolState.IDLE):
             self._accepted(response, now)
 
     def _accepted(self, response: Any, now: float) -> None:
+        self._failures = 0
         topics, told = self._in_flight
         self._sent_topics = self._sent_topics if topics is None else topics
         self._told = self._told if told is None else told
@@ -340,10 +343,15 @@ class ConsumerMember:
         self._whole = True
         if error.retriable:
             logger.debug("group %s: %s; asking again", self.group, error)
-            self._not_before = now + self._backoff_s
-            self._heartbeat_at = min(self._heartbeat_at, self._not_before)
+            self._pause(now)
         else:
             self._stop(error)
+
+    def _pause(self, now: float) -> None:
+        """Before the next request."""
+        self._failures += 1
+        self._not_before = now + self._backoff.after(self._failures)
+        self._heartbeat_at = min(self._heartbeat_at, self._not_before)
 
     def _what(self) -> str:
         return f"heartbeat in group {self.group}"

@@ -18,6 +18,7 @@ from kbroker.client.connections.cluster import NO_TOPIC_ID
 from kbroker.client.connections.connection import Connection
 from kbroker.client.connections.ending import Ending
 from kbroker.client.connections.metadata import BrokerAddress
+from kbroker.client.connections.retry import Backoff
 from kbroker.client.consumer.consumer_metadata import ConsumerMetadata
 from kbroker.client.consumer.fetch_link import FetchLink
 from kbroker.client.consumer.fetch_session import FetchSession, RequestedPartition, ids_known
@@ -160,6 +161,7 @@ class Fetcher:
         self._rack: str = settings["client.rack"]
         self._request_s: float = settings["request.timeout.ms"] / 1000
         self._backoff_s: float = settings["retry.backoff.ms"] / 1000
+        self._reconnects = Backoff.of(settings, "reconnect.backoff")
         self._age_s: float = settings["metadata.max.age.ms"] / 1000
         self._silent_s = self._max_wait_ms / 1000 + _SILENT_S
         self._rackless_until = 0.0
@@ -286,11 +288,7 @@ class Fetcher:
         """A connection or a request was in vain."""
         node.failures += 1
         node.trouble = error
-        pause = self._settings["reconnect.backoff.ms"] * 2.0 ** min(node.failures - 1, 30)
-        most = max(
-            self._settings["reconnect.backoff.max.ms"], self._settings["reconnect.backoff.ms"]
-        )
-        node.retry_at = self._clock() + min(pause, most) / 1000
+        node.retry_at = self._clock() + self._reconnects.after(node.failures)
         self._metadata.want()
         self.changed = True
         if isinstance(error, ClientError) and not error.retriable:

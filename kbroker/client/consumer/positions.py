@@ -18,6 +18,7 @@ from kbroker.client.batches.offsets import (
 )
 from kbroker.client.batches.offsets import TopicPartition as Key
 from kbroker.client.connections.cluster import Cluster
+from kbroker.client.connections.retry import Backoff
 from kbroker.client.consumer.consumer_metadata import ConsumerMetadata
 from kbroker.client.consumer.consumer_settings import BY_DURATION, NONE, duration_ms
 from kbroker.client.consumer.consumer_settings import EARLIEST as RESET_EARLIEST
@@ -73,8 +74,7 @@ class Positions:
         self._committed = committed
         self._policy: str = settings["auto.offset.reset"]
         self._read_committed = settings["isolation.level"] == "read_committed"
-        self._backoff_s: float = settings["retry.backoff.ms"] / 1000
-        self._backoff_max_s = max(settings["retry.backoff.max.ms"] / 1000, self._backoff_s)
+        self._backoff = Backoff.of(settings, "retry.backoff")
         self._request_s: float = settings["request.timeout.ms"] / 1000
         self._next_at = 0.0
         self._old_since: dict[ReadPartition, float] = {}  # leaders older than the position
@@ -117,8 +117,7 @@ class Positions:
     def _again(self, part: ReadPartition, now: float) -> None:
         """Ask about it after a pause, which grows with each question in vain."""
         part.asked_in_vain += 1
-        pause_s = self._backoff_s * 2.0 ** min(part.asked_in_vain - 1, 30)
-        part.ask_at = now + min(pause_s, self._backoff_max_s)
+        part.ask_at = now + self._backoff.after(part.asked_in_vain)
         self._next_at = min(self._next_at, part.ask_at)
 
     def _is_to_reset(self, part: ReadPartition, now: float) -> bool:

@@ -34,7 +34,7 @@ def command(
     """
     program.directory.mkdir(exist_ok=True)
     log = program.directory / "log"
-    with log.open("wb") as file:
+    with log.open("ab") as file:
         began = subprocess.Popen(
             [str(COMMANDS / arguments[0]), *arguments[1:]],
             stdin=subprocess.DEVNULL,

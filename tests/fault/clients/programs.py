@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import psutil
+from fault.clients.outputs import output_of
 
 TESTS = Path(__file__).resolve().parents[2]
 EXIT_S = 90.0
@@ -27,6 +28,7 @@ class Running:
         self.name: str = plan["name"]
         self.lines: list[dict[str, Any]] = [{"at": 0.0, "what": "name", "who": self.name}]
         self.errors_path = directory / f"{self.name}.errors"
+        self._log = Path(plan["directory"]) / "log"  # of a command that it runs
         self._errors = self.errors_path.open("wb")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "fault.clients.program", json.dumps(plan)],
@@ -95,6 +97,11 @@ class Running:
 
     def errors(self) -> str:
         return self.errors_path.read_text(errors="replace")
+
+    def output(self) -> str:
+        """All that it has printed, as far as a person reads it."""
+        log = self._log.read_text(errors="replace") if self._log.exists() else ""
+        return output_of(self.name, list(self.lines), (self.errors(), log))
 
 
 def _environment() -> dict[str, str]:

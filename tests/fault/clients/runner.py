@@ -4,7 +4,8 @@
     python tests/fault/clients/runner.py --role cooperative --fault 'leader killed'
 
 A line for each cell; results are kept in build/clients-exam, where ``--resume`` finds them, as it
-finds what ``--page`` has taken from there into perf/results/clients-exam.
+finds what ``--page`` has taken from there into perf/results/clients-exam. Beside them is a file for
+each cell that failed, with what its programs have printed.
 """
 
 from __future__ import annotations
@@ -90,6 +91,15 @@ class Results:
         row = {**verdict.cell._asdict(), "problem": verdict.problem, "revision": revision()}
         with self._path.open("a") as file:
             file.write(json.dumps({**row, "pauses": verdict.pauses}) + "\n")
+        output = self.output_path(verdict.cell)
+        output.unlink(missing_ok=True)
+        if verdict.output:
+            output.parent.mkdir(exist_ok=True)
+            output.write_text(verdict.output)
+
+    def output_path(self, cell: Cell) -> Path:
+        """What its programs have printed, if it failed when it was run last."""
+        return self._path.parent / f"{self._path.stem} output" / f"{cell.role}, {cell.fault}.txt"
 
 
 def revision() -> str:
@@ -202,7 +212,10 @@ def summary(cells: list[Cell], results: Results) -> str:
     missing = [cell for cell in cells if cell not in results.known]
     passed = len(cells) - len(failed) - len(missing)
     lines = [f"{passed} of {len(cells)} cells passed"]
-    lines += [f"failed: {cell.role} × {cell.fault}: {results.known[cell]}" for cell in failed]
+    for cell in failed:
+        lines.append(f"failed: {cell.role} × {cell.fault}: {results.known[cell]}")
+        if (output := results.output_path(cell)).exists():
+            lines.append(f"  what its programs have printed: {output}")
     lines += [f"not run: {cell.role} × {cell.fault}" for cell in missing[:SHOWN]]
     if len(missing) > SHOWN:
         lines.append(f"and {len(missing) - SHOWN} more were not run")

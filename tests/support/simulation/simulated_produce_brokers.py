@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from support.simulation.simulated_brokers import FOREVER, Broker, Brokers, Key, Reply, World
-from support.simulation.simulated_produced_log import Produced, ProducedLog
+from support.simulation.simulated_produced_log import Produced, ProducedLog, StrictLog
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol import codec
@@ -55,12 +55,11 @@ class Transaction:
 class ProduceBrokers(Brokers):
     """poisoned: records that no broker takes. too_large: batches of so many records are. gaps: the
     partitions in which a batch was last out of order, and whether for the leader: one that does not
-    know of its successors lacks what these have acknowledged.
+    know of its successors lacks what these have acknowledged. is_strict: see ``ProducedLog``.
     """
 
-    log_type = ProducedLog
-
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, is_strict: bool = False) -> None:
+        self.log_type = StrictLog if is_strict else ProducedLog
         super().__init__(world)
         self.poisoned: set[int] = set()
         self.too_large = 1 << 30

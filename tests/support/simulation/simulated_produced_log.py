@@ -36,9 +36,13 @@ class _Known(NamedTuple):
 
 
 class ProducedLog:
-    """acknowledged: up to there, every replica has it, and no leader loses it. starts: unused here,
-    as nobody reads.
+    """acknowledged: up to there, every replica has it, and no leader loses it. is_strict: as Kafka
+    1.0, which takes no producer that it does not know in the middle of its numbers, and calls a
+    duplicate what comes before those it knows; later releases, and kbroker, take any first number,
+    and call such a batch out of order.
     """
+
+    is_strict = False
 
     def __init__(self) -> None:
         self.batches: list[Produced] = []
@@ -56,7 +60,7 @@ class ProducedLog:
 
     def of_next_leader(self, epoch: int, cut: int) -> ProducedLog:
         """cut: batches that it lacks. It has all others, which are acknowledged with that."""
-        made = ProducedLog()
+        made = type(self)()
         for batch in self.batches[: len(self.batches) - cut]:
             made.add(batch)
         made.acknowledged = made.end
@@ -75,8 +79,11 @@ class ProducedLog:
     def check(self, batch: Produced) -> tuple[int, Produced | None]:
         """An error, or the same batch as it was appended before."""
         known = self.known.get(batch.producer)
-        if batch.producer < 0 or known is None:
+        if batch.producer < 0:
             return 0, None
+        if known is None:
+            unknown = self.is_strict and batch.sequence > 0
+            return (ErrorCode.UNKNOWN_PRODUCER_ID if unknown else 0), None
         if batch.epoch < known.epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH, None
         if batch.epoch > known.epoch or not known.last:
@@ -85,9 +92,9 @@ class ProducedLog:
             if (one.sequence, len(one.uids)) == (batch.sequence, len(batch.uids)):
                 return 0, one
         after = known.last[-1].sequence + len(known.last[-1].uids)
-        if batch.sequence < after:
+        if self.is_strict and batch.sequence < after:
             return ErrorCode.DUPLICATE_SEQUENCE_NUMBER, None
-        return (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if batch.sequence > after else 0), None
+        return (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if batch.sequence != after else 0), None
 
     def append(self, batch: Produced) -> Produced:
         made = batch._replace(base=self.end)
@@ -114,3 +121,9 @@ class ProducedLog:
             elif not batch.transactional or ends.get(batch.producer, False):
                 found += reversed(batch.uids)
         return found[::-1]
+
+
+class StrictLog(ProducedLog):
+    """See ``ProducedLog``."""
+
+    is_strict = True

@@ -31,6 +31,7 @@ from kbroker._ext.client.producer_batch cimport (
     Part,
     Record,
     Topic,
+    forget_log,
     free_topic,
     has_room,
     push,
@@ -193,7 +194,8 @@ cdef class Accumulator:
                 part.held = part.held or (part.leader != leader and part.in_flight > 0)
                 part.leader = leader
                 part.leader_epoch = epoch
-            part.known = part.known and not is_another  # the log of a new topic knows no producer
+            if is_another:
+                forget_log(part)
             self.end()
         self.begin()
         topic.count = <int32_t>len(numbers)
@@ -201,6 +203,7 @@ cdef class Accumulator:
             topic.sticky = 0
         for i in range(topic.count, topic.room):
             topic.parts[i].leader = topic.parts[i].leader_epoch = -1  # another one may come back
+            forget_log(topic.parts[i])
         self.news = True
         self.end()
 

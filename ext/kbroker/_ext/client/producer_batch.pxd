@@ -98,6 +98,7 @@ cdef struct Batch:
     int32_t count
     int32_t sequence           # -1: has none yet
     int32_t attempts
+    int32_t log                # of its partition, when it was sent last
     int16_t producer_epoch
     int16_t attributes         # that a whole batch came with, but for its codec and whether it is transactional
     int8_t codec
@@ -119,8 +120,11 @@ cdef struct Part:
     int64_t not_before_us
     int64_t producer_id        # that its batches have; that of the accumulator once nothing older is undecided
     int32_t next_sequence
+    int32_t log                # rises when another topic has the name, and when there is none
+    int32_t newest_split_at
+    int64_t newest             # the number of the newest batch that was appended
     int16_t producer_epoch
-    bint known                 # its leader has a batch of this producer and epoch
+    bint known                 # its log has a batch of this producer and epoch
     bint held                  # something went wrong: nothing is sent until in_flight is 0
     bint rewrite               # and then its batches get new sequence numbers, of the next epoch
     bint added                 # to the transaction
@@ -321,6 +325,26 @@ cdef inline Batch* batch_of(Batch* batch, int32_t* index) noexcept nogil:
             index[0] -= batch.count
             batch = batch.next_part
     return batch
+
+
+# ---- log of a partition --------------------------------------------------------------------------
+
+# With the lock. Another topic has the name, or none has: its log knows no producer.
+cdef inline void forget_log(Part* part) noexcept nogil:
+    part.known = False
+    part.log += 1
+
+
+# With the lock. Of a batch that was sent before its topic was another one, nobody knows which log has it.
+cdef inline void note_appended(const Batch* batch) noexcept nogil:
+    cdef Part* part = batch.part
+    if batch.log == part.log:
+        part.known = True
+    if batch.number > part.newest:
+        part.newest = batch.number
+        part.newest_split_at = batch.split_at
+    elif batch.number == part.newest:
+        part.newest_split_at = max(part.newest_split_at, batch.split_at)
 
 
 # ---- queue of a partition ------------------------------------------------------------------------

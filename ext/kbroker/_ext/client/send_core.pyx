@@ -197,6 +197,7 @@ cdef class SendCore:
             # The number after 2^31-1 is 0.
             part.next_sequence = <int32_t>((<int64_t>part.next_sequence + batch.count) & 0x7FFFFFFF)
         part.in_flight += 1
+        batch.log = part.log
         if batch.attempts == 0:
             self._count(batch, now_us - batch.created_us)
         elif self.pool.idempotent:
@@ -385,6 +386,21 @@ cdef class SendCore:
             batch = batch.older
         self.pool.end()
         return not found
+
+    def is_overtaken(self, SentBatch handle not None) -> bool:
+        """Whether a newer batch of its partition was appended."""
+        cdef Batch* batch = handle.batch
+        cdef Part* part = batch.part
+        if batch.number == part.newest:
+            return batch.split_at < part.newest_split_at
+        return batch.number < part.newest
+
+    def is_alone(self, SentBatch handle not None) -> bool:
+        """Whether no batch of its partition is in flight; this one is not any more."""
+        self.pool.begin()
+        cdef bint found = handle.batch.part.in_flight == 0
+        self.pool.end()
+        return found
 
     def take_all(self) -> list[SentBatch]:
         """Take every batch that waits out of its queue; those in flight stay."""

@@ -55,6 +55,7 @@ from kbroker._ext.client.producer_batch cimport (
     free_parts,
     let_go,
     new_part,
+    note_appended,
     put_in_order,
     release,
     stamp,
@@ -295,7 +296,7 @@ cdef class SendLoop(SendCore):
         if batch.state >= BATCH_DONE:
             return False
         batch.state = BATCH_DONE
-        batch.part.known = True
+        note_appended(batch)
         self.pool.counters.acknowledged += batch.count
         batch.part.topic.counts.acknowledged += batch.count
         self.pool.finish(batch)

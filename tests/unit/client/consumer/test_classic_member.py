@@ -373,3 +373,27 @@ def test_a_leader_that_says_nonsense_is_an_error():
     script.asks(SyncGroupRequest)
     script.answer(SyncGroupResponse(assignment=b"\0\1\x7f\xff\xff\xff"))
     assert isinstance(script.event(), Fatal)
+
+
+def test_requests_in_vain_have_growing_pauses_until_one_is_answered():
+    """A coordinator that is away, or says so, would be asked ten times a second."""
+    script = stable()
+
+    def pauses(attempts: int) -> list[float]:
+        found = []
+        for _ in range(attempts):
+            script.member.failed(ConnectionLost("h:1", "reset"), script.now)
+            found.append(round(script.waits() - script.now, 3))
+            script.now = script.waits()
+            script.asks(HeartbeatRequest)
+        return found
+
+    script.now += 3.0
+    script.asks(HeartbeatRequest)
+    assert pauses(5) == [0.1, 0.2, 0.4, 0.8, 1.0]
+    script.answer(HeartbeatResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    assert script.waits() == script.now + 1.0
+    script.beats()
+    script.now += 3.0
+    script.asks(HeartbeatRequest)
+    assert pauses(2) == [0.1, 0.2]

@@ -68,6 +68,17 @@ class Script:
         return event
 
 
+def pauses(script: Script, attempts: int) -> list[float]:
+    """Before the requests that follow so many failures."""
+    found = []
+    for _ in range(attempts):
+        script.member.failed(ConnectionLost("h:1", "reset"), script.now)
+        found.append(round(script.waits() - script.now, 3))
+        script.now = script.waits()
+        script.beats()
+    return found
+
+
 def stable() -> Script:
     """A member that has t-0."""
     script = Script()
@@ -239,3 +250,20 @@ def test_what_forbids_membership_is_raised_and_tried_again_by_the_next_poll():
     script.member.prepared((), True)
     request = script.beats()
     assert (request.member_epoch, request.topic_partitions) == (0, [])
+
+
+def test_requests_in_vain_have_growing_pauses_until_one_is_answered():
+    """A coordinator that is away, or says so, would be asked ten times a second."""
+    script = stable()
+    script.now += 1.0
+    script.beats()
+
+    assert pauses(script, 5) == [0.1, 0.2, 0.4, 0.8, 1.0]
+    script.answer(code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    assert script.waits() == script.now + 1.0
+    script.now += 1.0
+    script.beats()
+    script.answer()
+    script.now += 1.0
+    script.beats()
+    assert pauses(script, 2) == [0.1, 0.2]

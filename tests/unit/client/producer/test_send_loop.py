@@ -213,6 +213,41 @@ def test_only_one_batch_of_an_unknown_producer_is_in_flight():
         assert link.loop.in_flight(NODE) == 2
 
 
+@pytest.mark.parametrize("was_acknowledged", [True, False])
+@pytest.mark.parametrize("change", ["nothing", "another", "gone and back"])
+def test_only_one_batch_is_in_flight_to_the_log_of_a_new_topic(change, was_acknowledged):
+    """It knows no producer, so it would begin with the second one if the first is refused. What was
+    sent before may be in the former log.
+    """
+    made = pool(batch_bytes=1, idempotent=True)
+    made.set_producer(11, 0)
+    with ProduceLink(made) as link:
+        send(made)
+        link.turn()
+        link.respond(link.receive())
+        link.turn(0.2)
+        send(made)
+        link.turn()
+        second = link.receive()
+        if was_acknowledged:
+            link.respond(second)
+            link.turn(0.2)
+        if change == "gone and back":
+            made.set_topic("t", [], [])
+        made.set_topic("t", [NODE], [0], change == "another")
+        if not was_acknowledged:
+            link.respond(second)
+            link.turn(0.2)
+        for _ in range(3):
+            send(made)
+        link.turn()
+
+        assert link.loop.in_flight(NODE) == (3 if change == "nothing" else 1)
+        link.respond(link.receive())
+        link.turn(0.2)
+        assert link.loop.in_flight(NODE) == 2
+
+
 def test_nothing_is_sent_without_the_id_of_an_idempotent_producer():
     made = pool(idempotent=True)
     with ProduceLink(made) as link:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from typing import Any
 
 import pytest
@@ -93,6 +94,36 @@ def test_lost_state_of_a_producer_makes_it_begin_again_with_the_next_epoch(code)
         (70, 1, 1),
     ]
     assert broker.appended == [b"0", b"1", b"2"]
+
+
+def test_batch_whose_successor_was_appended_fails_when_it_is_out_of_order():
+    """The log is that of a new topic, which began with the second one: with other numbers the first
+    one would come after it. What follows needs no other numbers.
+    """
+    out_of_order = int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    both_sent = threading.Event()
+
+    class Waiting(Scripted):
+        def produce(self, request: Any, state: dict[str, Any]) -> Any:
+            both_sent.wait(10)
+            return super().produce(request, state)
+
+    with Waiting(0, 6, 0, out_of_order) as broker, producer(broker, batch_size=1) as made:
+        both_sent.set()
+        made.send("t", b"0").result(10)
+        both_sent.clear()
+        first, second = made.send("t", b"1"), made.send("t", b"2")
+        wait_until(lambda: made.metrics()["requests-in-flight"] == 2)
+        both_sent.set()
+
+        assert second.result(10).offset == 1
+        assert first.exception(10).code == out_of_order
+        made.send("t", b"3").result(10)
+
+    assert broker.appended == [b"0", b"2", b"3"]
+    assert [batch[:3] for batch in broker.batches] == [
+        (70, 0, number) for number in (0, 1, 2, 1, 3)
+    ]
 
 
 def test_duplicate_is_a_success():
