@@ -116,7 +116,7 @@ def write_user(connect: str, mechanism: str, user: str = USER, password: str = P
     text = to_text(from_password(mechanism, password, 4096))
     document = json.dumps({"version": 1, "config": {mechanism: text}}).encode()
     store = KazooClient(connect)
-    store.start()
+    store.start(timeout=60)  # a busy machine takes longer than the default, 15 s
     try:
         store.ensure_path("/config/users")
         store.ensure_path("/config/changes")
