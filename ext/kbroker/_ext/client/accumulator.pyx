@@ -175,12 +175,11 @@ cdef class Accumulator:
 
         An older epoch than the known one changes nothing, unless it is_another topic now. An empty list: it is gone.
         """
-        cdef Topic* topic
+        cdef Topic* topic = self.known(name)
         cdef Part* part
         cdef int32_t i, leader, epoch
         if len(leaders) > PARTITIONS_MAX:
             raise ValueError(f"topic {name} has {len(leaders)} partitions")
-        topic = self.known(name)
         if topic == NULL:
             if not leaders:
                 return
@@ -244,8 +243,7 @@ cdef class Accumulator:
 
     cdef int _add_parts(self, Topic* topic, int32_t count) except -1:
         cdef Part* part
-        cdef int64_t all_parts = 0
-        cdef int64_t i
+        cdef int64_t i, all_parts = 0
         if count <= topic.room:
             return 0
         for i in range(self.topic_count):
@@ -281,9 +279,7 @@ cdef class Accumulator:
     # The next partition for records without a key: any that has a leader, those with shorter queues more often
     # (KIP-794). With the lock.
     cdef void _stick(self, Topic* topic) noexcept nogil:
-        cdef int64_t longest = 0
-        cdef int64_t total = 0
-        cdef int64_t at
+        cdef int64_t at, longest = 0, total = 0
         cdef int32_t i
         cdef Part* part
         topic.sticky_bytes = 0
