@@ -237,7 +237,7 @@ def test_console_that_only_shows_has_no_buttons_that_change(page: Browser) -> No
 
     assert page.text("header .read-only") == "read-only"
     assert shown.pop("groups/g") == {"Reset offsets"}  # whose dry run changes nothing
-    assert shown.pop("topics/t?tab=messages") == {"Read", "Follow", "0"}
+    assert shown.pop("topics/t?tab=messages") == {"Read", "Follow", "Export as JSON lines", "0"}
     assert set().union(*shown.values()) == set()
 
 
