@@ -104,7 +104,7 @@ def busy_process(random: Random) -> NetworkProcess:
     process.set_each_response("offsets_before", lambda to, *args: {"offsets": [3]})
     process.set_each_response("delete_records", lambda to, *args: {"low_watermark": 3})
     process.set_each_response("await_deletion", lambda to, *args: {"low_watermark": 3})
-    process.set_response("describe_log_dirs", lambda to, topics: [])
+    process.set_response("describe_log_dirs", lambda to, **args: [])
     process.set_response("alter_replica_log_dirs", lambda to, replicas: [0] * len(replicas))
     process.set_response("commit_stored_offsets", lambda to, **args: None)
     process.set_response(

@@ -281,7 +281,7 @@ PRODUCERS = [
         [
             Edit(
                 BATCHES + "sender:BatchSender._resume_sequence",
-                "if not self._loop.is_oldest(batch):",
+                "if not self._loop.is_oldest(batch) or not self._loop.is_alone(batch):",
                 "if False:",
             )
         ],
