@@ -246,6 +246,8 @@ class ManyLines:
 
     def write(self) -> None:
         """Log what was said."""
+        if not self._kinds:  # in each turn of an io worker
+            return
         kinds, self._kinds = self._kinds, {}
         for (level, text), all_values in kinds.items():
             is_many = len(all_values) > EACH_MAX

@@ -63,7 +63,7 @@ PAGES = (
     ("settings", "topics/{last}?tab=settings", "retention.ms"),
     ("groups", "groups", "{groups} groups"),
     ("group", "groups/{group}", "Oldest unread record"),
-    ("transactions", "transactions", "There are no transactional ids"),
+    ("transactions", "transactions", "No producer has used transactions yet"),
     ("reassignments", "reassignments", "No partition is being moved"),
     ("quotas", "quotas", "There are no quotas"),
     ("access", "access", "There are no ACLs"),

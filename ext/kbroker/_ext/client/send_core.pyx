@@ -391,9 +391,14 @@ cdef class SendCore:
         """Whether a newer batch of its partition was appended."""
         cdef Batch* batch = handle.batch
         cdef Part* part = batch.part
+        cdef bint overtaken
+        self.pool.begin()
         if batch.number == part.newest:
-            return batch.split_at < part.newest_split_at
-        return batch.number < part.newest
+            overtaken = batch.split_at < part.newest_split_at
+        else:
+            overtaken = batch.number < part.newest
+        self.pool.end()
+        return overtaken
 
     def is_alone(self, SentBatch handle not None) -> bool:
         """Whether no batch of its partition is in flight; this one is not any more."""
