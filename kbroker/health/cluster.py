@@ -16,6 +16,7 @@ from kbroker.health.broker import (
     DirectoryFact,
 )
 from kbroker.health.finding import CLUSTER, CRITICAL, WARNING, Finding, by_severity
+from kbroker.health.settings import SettingFact
 
 # BOUND: topics, partitions or groups that a finding names.
 NAMED_MAX = 5
@@ -80,19 +81,6 @@ class TransactionFact(NamedTuple):
 
     transactional_id: str
     open_s: float
-
-
-class SettingFact(NamedTuple):
-    """A setting that endangers data. topics: with it, a few; total: of all. value: a better
-    one, for the command.
-    """
-
-    setting: str
-    value: str
-    total: int
-    topics: Sequence[str]
-    cost: str
-    better: str
 
 
 class ClientFact(NamedTuple):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from kbroker.health.cluster import SettingFact
-
 MIN_IN_SYNC, UNCLEAN = "min.insync.replicas", "unclean.leader.election.enable"
 # From here on a broker may be lost, and acks=all still mean two copies.
 ENOUGH_REPLICAS = 3
@@ -34,6 +32,19 @@ class Danger(NamedTuple):
 
     total: int
     topics: Sequence[str]
+
+
+class SettingFact(NamedTuple):
+    """A setting that endangers data. topics: with it, a few; total: of all. value: a better
+    one, for the command.
+    """
+
+    setting: str
+    value: str
+    total: int
+    topics: Sequence[str]
+    cost: str
+    better: str
 
 
 def endangered(topics: Iterable[TopicFact], brokers: int) -> dict[str, list[str]]:

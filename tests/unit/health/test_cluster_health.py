@@ -10,12 +10,12 @@ from kbroker.health.cluster import (
     MissingFact,
     PartitionFact,
     ReportedFact,
-    SettingFact,
     TransactionFact,
     UnreachableFact,
     findings,
 )
 from kbroker.health.finding import BROKER, CLUSTER, CRITICAL, Finding
+from kbroker.health.settings import SettingFact
 
 WELL = ClusterFacts(1_000_000, "a:9092", [1, 2, 3], 1)
 GIB = 1 << 30
