@@ -150,6 +150,10 @@ class MixedCluster:
         found = self.document("/controller")
         return None if found is None else int(found["brokerid"])
 
+    def is_registered(self, number: int) -> bool:
+        """Whether the broker has a session, its own or that of its former process."""
+        return self.store.exists(f"/brokers/ids/{number}") is not None
+
     def state(self, topic: str, partition: int = 0) -> dict[str, Any]:
         found = self.document(f"/brokers/topics/{topic}/partitions/{partition}/state")
         return found or {}

@@ -92,6 +92,8 @@ def test_follower_removes_what_the_next_leader_never_had(
     write(members[second].bootstrap, topic, texts(50, "b"))
     assert cluster.log_bytes(second, topic).startswith(committed)
     cluster.assert_same_logs(topic, among={second, follower})
+    # Kafka's broker ends at once if its former session is still there.
+    waited(lambda: not cluster.is_registered(first), "the session of the first has ended")
     killed.start()
     waited(lambda: cluster.isr(topic) == replicas, "all are in sync again")
     cluster.assert_same_logs(topic, among=replicas)

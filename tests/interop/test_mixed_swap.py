@@ -16,8 +16,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaException
 from interop.mixed import MixedCluster, waited
 from support.clients.wire_client import WireClient
-from support.faults.history import History
-from support.faults.load import TOPIC, Load
+from support.faults.history import History, LoggedRecord
+from support.faults.load import TOPIC, Load, read_partition
 from support.faults.transactions import PARTITIONS as WRITTEN
 from support.faults.transactions import (
     Transactions,
@@ -28,7 +28,6 @@ from support.faults.transactions import (
 )
 from support.running.seeds import seeded
 
-from kbroker.record.batch import Record
 from kbroker.testing import Broker
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -131,12 +130,12 @@ def wait_in_sync(cluster: MixedCluster) -> None:
     waited(are_so, "all replicas are in sync")
 
 
-def read_leaders(cluster: MixedCluster) -> dict[tuple[str, int], list[Record]]:
+def read_leaders(cluster: MixedCluster) -> dict[tuple[str, int], list[LoggedRecord]]:
     found = {}
     for number in range(PARTITIONS):
         leader = cluster.members[cluster.leader(TOPIC, number) or 0]
         with WireClient((leader.host, leader.port)) as client:
-            found[TOPIC, number] = client.read_all(TOPIC, number)
+            found[TOPIC, number] = read_partition(client, TOPIC, number)
     return found
 
 
