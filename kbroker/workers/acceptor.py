@@ -29,7 +29,13 @@ from kbroker.metrics.catalog import (
     CONNECTIONS_TAKEN,
 )
 from kbroker.metrics.slots import Counters
-from kbroker.workers.base import NO_DESCRIPTORS_PAUSE_MS, ProcessContext, Worker, now_ms
+from kbroker.workers.base import (
+    NO_DESCRIPTORS_PAUSE_MS,
+    SLOW_TICK_MS,
+    ProcessContext,
+    Worker,
+    now_ms,
+)
 from kbroker.workers.network.connection_limits import ConnectionLimits
 
 logger = logging.getLogger(__name__)
@@ -76,6 +82,9 @@ class AcceptorWorker(Worker):
             self._resume_at[position] = 0  # until a network process is ready
         self.rpc.serve(calls.IMAGE, self._on_image)
         run(self._join()).then(_raise_error)
+
+    def tick_ms(self) -> int:
+        return SLOW_TICK_MS
 
     def tick(self, now: int) -> None:
         self._notice_restarts()

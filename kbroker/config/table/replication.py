@@ -37,7 +37,9 @@ REPLICATION = (
     Key("replica.fetch.max.bytes", INT, 1_048_576, MEDIUM, low=0,
         doc="Bytes that a follower requests per partition."),
     Key("replica.fetch.wait.max.ms", INT, 500, HIGH,
-        doc="Longest wait of a follower's fetch at the leader; below replica.lag.time.max.ms."),
+        doc=
+            "Longest wait of a follower's fetch at the leader; below replica.lag.time.max.ms. Ten "
+            "times as long if nothing was written for 5 s and replica.fetch.min.bytes is 1."),
     Key("replica.fetch.backoff.ms", INT, 1000, MEDIUM, low=0,
         doc="Backoff after a failed replication fetch."),
     Key("replica.fetch.min.bytes", INT, 1, HIGH,

@@ -29,7 +29,7 @@ from kbroker.storage.cleaning.cleaner_policy import DirtyRange
 from kbroker.storage.cleaning.throttle import Throttle
 from kbroker.storage.formats import partition_dir_name
 from kbroker.types import SlotId
-from kbroker.workers.base import Worker, now_ms, raise_failure
+from kbroker.workers.base import SLOW_TICK_MS, Worker, now_ms, raise_failure
 from kbroker.workers.cleaner.cleaner_choice import Chosen, CompactedLog, LogChooser
 from kbroker.workers.cleaner.cleaner_pass import CleanerPass, PassFailed, PassPostponed
 from kbroker.workers.cleaner.cleaner_threads import CleanerThreads
@@ -248,6 +248,9 @@ class CleanerWorker(Worker):
 
     def in_thread(self, thread: int, function: Any, *args: Any) -> Pending[Any]:
         return self.threads.run(thread, partial(function, *args))
+
+    def tick_ms(self) -> int:
+        return SLOW_TICK_MS
 
     def tick(self, now: int) -> None:
         counters = self.counters

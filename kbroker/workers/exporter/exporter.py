@@ -61,6 +61,7 @@ from kbroker.metrics.measured import FREE
 from kbroker.metrics.slots import Counters
 from kbroker.workers.base import (
     NO_DESCRIPTORS_PAUSE_MS,
+    SLOW_TICK_MS,
     ProcessContext,
     Worker,
     now_ms,
@@ -214,6 +215,9 @@ class ExporterWorker(Worker):
         if self._resume_at_ms is not None and now_ms() >= self._resume_at_ms:
             self._resume_at_ms = None
             self.add_reader(self._listener.fileno(), self._accept)
+
+    def tick_ms(self) -> int:
+        return SLOW_TICK_MS
 
     def tick(self, now: int) -> None:
         for connection in [c for c in self._open.values() if c.deadline <= now]:

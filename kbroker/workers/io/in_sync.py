@@ -47,7 +47,7 @@ ASK_AGAIN_MS = 500
 # How long a change rejected by the controller is not proposed again in the same leader epoch.
 REJECTED_MS = 10_000
 # Parts of replica.lag.time.max.ms: how long a follower may be silent, and how often that is looked
-# at. A follower asks twice a second, so it is not late but cut off, or stands still.
+# at. A follower asks twice as often at least, so it is not late but cut off, or stands still.
 SILENT_SHARE, LOOK_SHARE = 3, 6
 
 
@@ -234,7 +234,7 @@ class InSync:
 
     @property
     def _silence_ms(self) -> int:
-        """Longer than a follower's request waits here for replica.fetch.min.bytes."""
+        """Longer than a follower's request waits here (``leader_link.IDLE_WAIT_SHARE``)."""
         wait_ms: int = self._process.config["replica.fetch.wait.max.ms"]
         return max(self._lag_ms // SILENT_SHARE, 2 * wait_ms)
 

@@ -54,6 +54,13 @@ THROTTLED_MAX_MS = 100
 # a partition that comes is fetched with the next request, and producers may wait for that.
 EXPECTING_MS = 3_000
 EXPECTING_WAIT_MS = 50
+# A leader that has had nothing new for so long is asked to keep a fetch this many times as long: in
+# an idle cluster of many brokers, fetches that only wait are most of what there is to do.
+IDLE_AFTER_MS = 5_000
+IDLE_WAIT_FACTOR = 10
+# Such a wait is at most this part of replica.lag.time.max.ms: the leader takes two of them for no
+# silence (``in_sync``). And of replica.socket.timeout.ms.
+IDLE_WAIT_SHARE = 6
 # An unreachable leader is logged again after this many attempts.
 TOLD_EVERY = 60
 # The leader has dropped the fetch session, or disagrees about it: the next request starts a new
@@ -146,6 +153,7 @@ class LeaderLink:
         # The request in flight, and its start time.
         self._awaited: ApiKey | None = None
         self._sent_at_ms = 0
+        self._news_ms = 0  # when the leader had something new, or a partition came
         self._is_watched_for_writing = False
         # Fetched partitions to which the quota applies; while some are left out, when to look at it
         # again.
@@ -159,6 +167,11 @@ class LeaderLink:
         config = self._owner.config
         self._wait_max_ms: int = config["replica.fetch.wait.max.ms"]
         self.fetch.bytes_min = config["replica.fetch.min.bytes"]
+        self._idle_wait_max_ms = self._wait_max_ms
+        if self.fetch.bytes_min <= 1:  # else records wait for more of them for as long
+            limits = (config["replica.lag.time.max.ms"], config["replica.socket.timeout.ms"])
+            longest = min(IDLE_WAIT_FACTOR * self._wait_max_ms, min(limits) // IDLE_WAIT_SHARE)
+            self._idle_wait_max_ms = max(self._wait_max_ms, longest)
         self.fetch.bytes_max = config["replica.fetch.response.max.bytes"]
         self.fetch.partition_bytes_max = config["replica.fetch.max.bytes"]
 
@@ -175,6 +188,7 @@ class LeaderLink:
         machine = follower.machine
         self._fetch_no_more(follower)
         self._asking.pop(follower.slot, None)
+        self._news_ms = self._owner.now_ms()
         self.followers[follower.slot] = follower
         if machine.is_fetching:
             follower.fetched = FetchedLog(
@@ -331,10 +345,7 @@ class LeaderLink:
     def _send_next(self, link: PeerLink, now_ms: int) -> None:
         try:
             if not self._asking:
-                expects = now_ms < self._expecting_until_ms
-                self.fetch.wait_max_ms = min(
-                    self._wait_max_ms, EXPECTING_WAIT_MS if expects else self._wait_max_ms
-                )
+                self.fetch.wait_max_ms = self._wait_ms(now_ms)
                 self.fetch.send()
                 self._awaited = ApiKey.FETCH
             else:
@@ -344,6 +355,14 @@ class LeaderLink:
             return
         self._sent_at_ms = now_ms
         self._watch_writable(link)
+
+    def _wait_ms(self, now_ms: int) -> int:
+        """How long the leader may keep the next fetch."""
+        if now_ms < self._expecting_until_ms:
+            return min(self._wait_max_ms, EXPECTING_WAIT_MS)
+        if self._throttled or now_ms - self._news_ms < IDLE_AFTER_MS:
+            return self._wait_max_ms
+        return self._idle_wait_max_ms
 
     def _watch_writable(self, link: PeerLink) -> None:
         if link.has_unsent != self._is_watched_for_writing:
@@ -395,6 +414,10 @@ class LeaderLink:
         try:
             if self.fetch.read(TURN_BYTES, self._owner.wall_clock_ms()):
                 self._awaited = None
+                now_ms = self._owner.now_ms()
+                # An empty response that comes early tells to ask again: there may be more to fetch.
+                if not self.fetch.is_empty or now_ms - self._sent_at_ms < self.fetch.wait_max_ms:
+                    self._news_ms = now_ms
         finally:
             self._owner.quota.add(self.fetch.throttled_bytes - throttled, self._owner.now_ms())
             # Including data received before the connection was closed.

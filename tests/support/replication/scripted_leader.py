@@ -100,6 +100,7 @@ class ScriptedLeader(FakeBroker):
         self.spoil: Callable[[int, Any, Any, dict[str, Any]], Any] | None = None
         self.changed = threading.Condition()
         self.fetches: list[Any] = []
+        self.hurried = 0  # fetches up to this one do not wait
         self.progress: dict[Key, int] = {}  # offsets that were fetched from
 
     def log(self, topic: str = "t", partition: int = 0, epoch: int = 1) -> LedLog:
@@ -108,6 +109,12 @@ class ScriptedLeader(FakeBroker):
     def publish(self) -> None:
         """Records were appended: waiting fetches look again."""
         with self.changed:
+            self.changed.notify_all()
+
+    def hurry(self) -> None:
+        """Respond to the fetch that waits with what there is."""
+        with self.changed:
+            self.hurried = len(self.fetches)
             self.changed.notify_all()
 
     def _spoiled(
@@ -126,6 +133,7 @@ class ScriptedLeader(FakeBroker):
     def fetch(self, request: Any) -> Message:
         with self.changed:
             self.fetches.append(request)
+            number = len(self.fetches)
             error, session = self._session(request)
             if error:
                 return FetchResponse(error_code=error)
@@ -134,8 +142,10 @@ class ScriptedLeader(FakeBroker):
             while True:
                 rows = self._rows(request, wanted)
                 left = until - time.monotonic()
-                if left <= 0 or any(
-                    row.records or row.error_code or row.diverging_epoch for _, row in rows
+                if (
+                    left <= 0
+                    or number <= self.hurried
+                    or any(row.records or row.error_code or row.diverging_epoch for _, row in rows)
                 ):
                     break
                 if session and any(self._is_news(key, row) for key, row in rows):

@@ -97,6 +97,7 @@ cdef class ReplicaFetch:
     cdef list touched                   # appenders with something to publish
     cdef readonly int64_t bytes_total   # of batches that were appended
     cdef readonly int64_t throttled_bytes  # of those, the ones of throttled partitions
+    cdef readonly bint is_empty         # the last response had no partition, which says that nothing is new
     # The response that is being read.
     cdef Stage stage
     cdef int32_t topics_left
@@ -383,6 +384,7 @@ cdef class ReplicaFetch:
             status = self.read_count(r, &self.topics_left)
         if status == READ_OK:
             self.had_records = False
+            self.is_empty = self.topics_left <= 0
             self.stage = TOPIC if self.topics_left > 0 else FRAME_END
         return status
 

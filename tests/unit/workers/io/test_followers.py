@@ -667,3 +667,67 @@ def test_leader_that_serves_none_of_many_partitions_yet_is_named_in_one_line(
     follower.run_until(lambda: "cannot follow" in caplog.text)
     lines = [r.getMessage() for r in caplog.records if "cannot follow" in r.getMessage()]
     assert lines[0].startswith("20 changes like these (each at DEBUG): t-0: cannot follow broker")
+
+
+def waits(leader: ScriptedLeader) -> list[int]:
+    return [fetch.max_wait_ms for fetch in leader.fetches]
+
+
+def test_idle_leader_keeps_fetches_for_longer(
+    host: Make, leader: ScriptedLeader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """420 links of 15 brokers that did nothing asked 840 times a second."""
+    monkeypatch.setattr(leader_link, "EXPECTING_MS", 0)
+    monkeypatch.setattr(leader_link, "IDLE_AFTER_MS", 100)
+    follower = host(replica_fetch_wait_max_ms=20)
+    leader.log().append(1)
+    follower.publish()
+    follower.run_until(lambda: waits(leader)[-2:] == [200, 200])
+
+    leader.log().append(1)
+    leader.publish()
+    follower.run_until(in_step(follower, leader))
+    follower.run_until(lambda: waits(leader)[-1] != 200)
+    assert waits(leader)[-1] == 20
+    follower.run_until(lambda: waits(leader)[-1] == 200)
+
+
+def test_response_that_comes_before_its_time_ends_the_long_waits(
+    host: Make, leader: ScriptedLeader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader sends one if there may be more to fetch, such as a partition that it leads now."""
+    monkeypatch.setattr(leader_link, "EXPECTING_MS", 0)
+    monkeypatch.setattr(leader_link, "IDLE_AFTER_MS", 100)
+    monkeypatch.setattr(leader_link, "IDLE_WAIT_FACTOR", 60)
+    follower = host(replica_fetch_wait_max_ms=50)
+    leader.log().append(1)
+    follower.publish()
+    follower.run_until(lambda: waits(leader)[-1:] == [3_000])
+    leader.hurry()
+    follower.run_until(lambda: waits(leader)[-1] == 50)
+
+
+@pytest.mark.parametrize(
+    ("settings", "longest"),
+    [
+        ({"replica_lag_time_max_ms": 600}, 100),
+        ({"replica_socket_timeout_ms": 300}, 50),
+        ({"replica_socket_timeout_ms": 60}, 20),
+        ({"replica_fetch_min_bytes": 2}, 20),
+    ],
+    ids=["no silence", "within the time of a request", "never shorter", "records do not wait"],
+)
+def test_long_waits_are_bounded(
+    host: Make,
+    leader: ScriptedLeader,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, int],
+    longest: int,
+) -> None:
+    monkeypatch.setattr(leader_link, "EXPECTING_MS", 0)
+    monkeypatch.setattr(leader_link, "IDLE_AFTER_MS", 0)
+    follower = host(replica_fetch_wait_max_ms=20, **settings)
+    leader.log()
+    follower.publish()
+    follower.run_until(lambda: len(leader.fetches) > 4)
+    assert max(waits(leader)) == longest
