@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import select
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from kbroker._ext.record.record_cursor import RecordsDamaged, end_offset
 from kbroker.client.batches.offsets import TopicPartition as Key
@@ -21,7 +21,8 @@ from kbroker.client.connections.metadata import BrokerAddress
 from kbroker.client.connections.retry import Backoff
 from kbroker.client.consumer.consumer_metadata import ConsumerMetadata
 from kbroker.client.consumer.fetch_link import FetchLink
-from kbroker.client.consumer.fetch_session import FetchSession, RequestedPartition, ids_known
+from kbroker.client.consumer.fetch_node import FetchedFrom, FetchNode, Source
+from kbroker.client.consumer.fetch_session import RequestedPartition, ids_known
 from kbroker.client.consumer.fetched_sets import FetchedSets
 from kbroker.client.consumer.lanes import Inbox
 from kbroker.client.consumer.partitions import NO_NODE, FetchedSet, ReadPartition
@@ -76,61 +77,6 @@ _OF_SESSIONS = frozenset(
 )
 
 
-class _FetchedFrom(NamedTuple):
-    """What a fetch asks for: a version of a partition's position, and an offset."""
-
-    part: ReadPartition
-    version: int
-    offset: int
-
-    @property
-    def holds(self) -> bool:
-        return self.part.version == self.version and self.part.fetch_offset == self.offset
-
-
-class _Source:
-    """A response, until all of its sets are read."""
-
-    __slots__ = ("left", "node")
-
-    def __init__(self, node: _FetchNode) -> None:
-        self.node = node
-        self.left = 0
-
-
-class _FetchNode:
-    """A broker that is fetched from. responses: those in memory. sent: what is in flight.
-    doubted_at: when metadata was last asked for because it is silent.
-    """
-
-    __slots__ = (
-        "address",
-        "connecting",
-        "doubted_at",
-        "failures",
-        "id",
-        "link",
-        "responses",
-        "retry_at",
-        "sent",
-        "session",
-        "trouble",
-    )
-
-    def __init__(self, node_id: int) -> None:
-        self.id = node_id
-        self.link: FetchLink | None = None
-        self.session = FetchSession()
-        self.connecting = False
-        self.failures = 0
-        self.retry_at = 0.0
-        self.responses = 0
-        self.sent: dict[Key, _FetchedFrom] = {}
-        self.doubted_at = 0.0
-        self.address: tuple[str, int] | None = None
-        self.trouble: Exception | None = None
-
-
 class Fetcher:
     """parts: the assigned partitions, which the consumer keeps. out_of_range: called for one whose
     position is not in the log. on_leaders: called when the metadata has other leaders.
@@ -160,13 +106,13 @@ class Fetcher:
         self._isolation = int(settings["isolation.level"] == "read_committed")
         self._rack: str = settings["client.rack"]
         self._request_s: float = settings["request.timeout.ms"] / 1000
-        self._backoff_s: float = settings["retry.backoff.ms"] / 1000
+        self._retries = Backoff.of(settings, "retry.backoff")
         self._reconnects = Backoff.of(settings, "reconnect.backoff")
         self._age_s: float = settings["metadata.max.age.ms"] / 1000
         self._silent_s = self._max_wait_ms / 1000 + _SILENT_S
         self._rackless_until = 0.0
         self.parts: dict[Key, ReadPartition] = {}
-        self._nodes: dict[int, _FetchNode] = {}
+        self._nodes: dict[int, FetchNode] = {}
         self.sets = FetchedSets(self.parts, self._release, self._note_change, self._clock)
         self._ending = Ending()  # of connections under way
         self.changed = True  # something may be fetched that was not before
@@ -198,10 +144,10 @@ class Fetcher:
         for node_id, parts in by_node.items():
             node = self._nodes.get(node_id)
             if node is None:
-                node = self._nodes[node_id] = _FetchNode(node_id)
+                node = self._nodes[node_id] = FetchNode(node_id)
             self._ask(node, parts, now)
 
-    def _ask(self, node: _FetchNode, parts: list[ReadPartition], now: float) -> None:
+    def _ask(self, node: FetchNode, parts: list[ReadPartition], now: float) -> None:
         if node.retry_at > now:
             self._look_at = min(self._look_at, node.retry_at)
             return
@@ -224,7 +170,7 @@ class Fetcher:
             if version >= _FIRST_BY_ID and not ids_known(wanted.values()):
                 version = node.link.version(_FIRST_BY_ID - 1)
             node.sent = {
-                part.key: _FetchedFrom(part, part.version, part.fetch_offset) for part in parts
+                part.key: FetchedFrom(part, part.version, part.fetch_offset) for part in parts
             }
             node.link.send(self._request(node, wanted, version), version)
             self.counts["fetches"] += 1
@@ -232,7 +178,7 @@ class Fetcher:
             self._lost(node, error)
 
     def _request(
-        self, node: _FetchNode, wanted: dict[Key, RequestedPartition], version: int
+        self, node: FetchNode, wanted: dict[Key, RequestedPartition], version: int
     ) -> FetchRequest:
         return FetchRequest(
             max_wait_ms=self._max_wait_ms,
@@ -245,7 +191,7 @@ class Fetcher:
 
     # -- connections
 
-    def _connect(self, node: _FetchNode) -> None:
+    def _connect(self, node: FetchNode) -> None:
         if node.connecting:
             return
         broker = self._metadata.brokers.get(node.id)
@@ -269,9 +215,7 @@ class Fetcher:
             receive_buffer_bytes=buffer if buffer > 0 else None,
         )
 
-    def _connected(
-        self, node: _FetchNode, made: Connection | None, error: Exception | None
-    ) -> None:
+    def _connected(self, node: FetchNode, made: Connection | None, error: Exception | None) -> None:
         node.connecting = False
         self.changed = True
         if made is None:
@@ -284,7 +228,7 @@ class Fetcher:
         node.trouble = None
         node.link = self._surroundings.fetch_link(made)
 
-    def _failed(self, node: _FetchNode, error: Exception | None) -> None:
+    def _failed(self, node: FetchNode, error: Exception | None) -> None:
         """A connection or a request was in vain."""
         node.failures += 1
         node.trouble = error
@@ -297,7 +241,7 @@ class Fetcher:
                     part.fail(error)
         self._leave_replica(node, self._clock() + _RACKLESS_S)
 
-    def _leave_replica(self, node: _FetchNode, until: float) -> None:
+    def _leave_replica(self, node: FetchNode, until: float) -> None:
         """The leader would name it again (KIP-392), so it is not told the rack until then."""
         for part in self.parts.values():
             if part.preferred == node.id:
@@ -305,7 +249,7 @@ class Fetcher:
                 self._rackless_until = max(self._rackless_until, until)
                 self.changed = True
 
-    def _lost(self, node: _FetchNode, error: ClientError) -> None:
+    def _lost(self, node: FetchNode, error: ClientError) -> None:
         if node.link is not None:
             node.link.close()
         node.link = None
@@ -363,7 +307,7 @@ class Fetcher:
 
     # -- responses
 
-    def _take(self, node: _FetchNode, response: Any, now: float) -> None:
+    def _take(self, node: FetchNode, response: Any, now: float) -> None:
         self.changed = True
         sent, node.sent = node.sent, {}
         assert node.link is not None
@@ -376,15 +320,17 @@ class Fetcher:
             if response.error_code not in _OF_SESSIONS:
                 self._leave_replica(node, now + _RACKLESS_AFTER_ERROR_S)
             node.session.reset()
-            node.retry_at = max(node.retry_at, now + self._backoff_s)
+            node.rejections += 1
+            node.retry_at = max(node.retry_at, now + self._retries.after(node.rejections))
             self._metadata.want()
             return
         names = [(node.session.name_of(topic), topic) for topic in response.responses]
+        node.rejections = 0
         node.session.accepted(response.session_id)
         if any(name is None for name, _ in names):
             node.session.reset()  # the broker speaks of a topic that was not asked for
             self._metadata.want()
-        source = _Source(node)
+        source = Source(node)
         for name, topic in names:
             for row in topic.partitions:
                 asked = sent.get((name or "", row.partition_index))
@@ -398,7 +344,7 @@ class Fetcher:
         return self.parts.get(part.key) is part
 
     def _take_row(
-        self, part: ReadPartition, row: Any, source: _Source, response: Any, now: float
+        self, part: ReadPartition, row: Any, source: Source, response: Any, now: float
     ) -> None:
         if row.error_code:
             if part.preferred == source.node.id:
@@ -406,6 +352,7 @@ class Fetcher:
             else:
                 self._rejected(part, row, response, now)
             return
+        part.rejections = 0
         part.high_watermark = row.high_watermark
         part.last_stable_offset = row.last_stable_offset
         part.log_start_offset = row.log_start_offset
@@ -452,7 +399,7 @@ class Fetcher:
         return UnreadableRecord(topic, partition, part.fetch_offset, part.fetch_offset + 1, why)
 
     def _rejected_by_replica(
-        self, part: ReadPartition, code: int, node: _FetchNode, now: float
+        self, part: ReadPartition, code: int, node: FetchNode, now: float
     ) -> None:
         """The leader may be able to, and says what is so."""
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -469,7 +416,7 @@ class Fetcher:
         code = row.error_code
         topic, partition = part.key
         if code in _MOVED:
-            part.retry_at = now + self._backoff_s
+            part.fetch_later(self._retries, now)
             self._adopt_leader(part, row, response)
             self._metadata.want()
         elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -487,7 +434,7 @@ class Fetcher:
             part.fail(UnreadableRecord(topic, partition, at, at + 1, why))
         else:
             error = RejectedError(code, f"fetch of {topic}-{partition}")
-            part.retry_at = now + self._backoff_s
+            part.fetch_later(self._retries, now)
             if error.retriable or code == ErrorCode.UNKNOWN_SERVER_ERROR:
                 logger.warning("%s; fetching again", error)
             else:
@@ -507,7 +454,7 @@ class Fetcher:
         if told.leader_id in self._metadata.brokers:
             self._metadata.lead(part.key, told.leader_id, told.leader_epoch)
             self._on_leaders()
-            part.retry_at = 0.0
+            part.fetch_now()
 
     def _release(self, fetched: FetchedSet) -> None:
         source, fetched.source = fetched.source, None
@@ -549,6 +496,8 @@ class Fetcher:
             leader = NO_NODE if row.leader is None else row.leader
             if (leader, row.leader_epoch) != (part.leader, part.leader_epoch):
                 part.ask_now()
+                if part.rejections:
+                    part.fetch_now()
             part.leader, part.leader_epoch = leader, row.leader_epoch
         for node in list(self._nodes.values()):
             broker = self._metadata.brokers.get(node.id)
@@ -557,7 +506,7 @@ class Fetcher:
         self.changed = True
         return doubtful, replaced
 
-    def _forget(self, node: _FetchNode) -> None:
+    def _forget(self, node: FetchNode) -> None:
         """It has another address now."""
         if node.link is not None:
             node.link.close()

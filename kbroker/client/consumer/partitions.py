@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from kbroker.client.batches.offsets import TopicPartition as Key
 from kbroker.client.connections.cluster import NO_TOPIC_ID
+from kbroker.client.connections.retry import Backoff
 from kbroker.client.errors import ClientError, DeserializationFailed
 
 NO_NODE = -1
@@ -143,6 +144,7 @@ class ReadPartition:
         "preferred",
         "preferred_until",
         "reader",
+        "rejections",
         "reset",
         "retry_at",
         "topic_id",
@@ -174,6 +176,7 @@ class ReadPartition:
         self.preferred_until = 0.0
         self.max_bytes = max_bytes
         self.retry_at = 0.0
+        self.rejections = 0  # of fetches in a row, by the same leader
         self.version = 0
         self.reader: Any = None  # a RecordReader, or one of Arrow
         self.fault: ClientError | None = None
@@ -201,7 +204,7 @@ class ReadPartition:
         if self.position is not None:
             self.version += 1
             self.in_lookup = False
-            self.retry_at = 0.0
+            self.fetch_now()
             self.fetch_offset = self.position
             self.drop_reader()
 
@@ -237,8 +240,18 @@ class ReadPartition:
         self.in_lookup = False
         self.ask_now()
         self.validating = False
-        self.retry_at = 0.0
+        self.fetch_now()
         self.drop_reader()
+
+    def fetch_now(self) -> None:
+        """Earlier fetches that were rejected do not count any more."""
+        self.retry_at = 0.0
+        self.rejections = 0
+
+    def fetch_later(self, pauses: Backoff, now: float) -> None:
+        """A fetch was rejected."""
+        self.rejections += 1
+        self.retry_at = now + pauses.after(self.rejections)
 
     def ask_now(self) -> None:
         """What was asked in vain does not count any more."""

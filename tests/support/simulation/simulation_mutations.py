@@ -61,7 +61,7 @@ CONSUMERS = [
         "(a) a late answer to a fetch is taken although the position has moved",
         [
             Edit(
-                CONSUMER + "fetcher:_FetchedFrom.holds",
+                CONSUMER + "fetch_node:FetchedFrom.holds",
                 "self.part.version == self.version and self.part.fetch_offset == self.offset",
                 "True",
             )

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 import pytest
 from support.clients.consumer_scene import ID, KEY, WAIT_S, Scene, batch, values
 
+from kbroker.client.connections.retry import Backoff
+from kbroker.client.consumer.partitions import ReadPartition
 from kbroker.client.errors import (
     CommitFailed,
     LogTruncated,
@@ -85,6 +87,26 @@ def test_a_leader_that_has_moved_is_followed(scene):
     with scene.consumer() as consumer:
         assert values(consumer, 3) == [0, 1, 2]
     assert scene.fetches[1]
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR])
+def test_rejected_fetches_of_a_partition_have_growing_pauses(scene, monkeypatch, code):
+    pauses: list[float] = []
+    fetch_later = ReadPartition.fetch_later
+
+    def noting(part: ReadPartition, backoff: Backoff, now: float) -> None:
+        fetch_later(part, backoff, now)
+        pauses.append(part.retry_at - now)
+
+    monkeypatch.setattr(ReadPartition, "fetch_later", noting)
+    scene.instead[0] = [{"error_code": code}] * 3
+    with scene.consumer(retry_backoff_max_ms=20) as consumer:
+        assert values(consumer, 3) == [0, 1, 2]
+        assert pauses == pytest.approx([0.01, 0.02, 0.02])
+        scene.instead[0] = [{"error_code": code}]
+        scene.log.append((3, batch(3, 1)))
+        assert values(consumer, 1) == [3]
+    assert pauses[3:] == pytest.approx([0.01]), "what was answered ends the row"
 
 
 def test_a_replica_that_the_leader_prefers_is_read(scene):
