@@ -1,19 +1,28 @@
 """DescribeProducers (61): version 0. The owners of the partitions know their producers.
 
 Followers respond, too, as in Kafka: tools that look for hanging transactions ask each broker for
-all its replicas.
+all its replicas. Those of ours ask for open transactions alone (``late_before``), which takes a
+call to each io worker instead of a row for each partition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 
 from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext, partition_error
 from kbroker.handlers.registry import api
 from kbroker.handlers.support.owner_calls import OwnerCalls, each_partition
 from kbroker.handlers.support.requirements import each
-from kbroker.ipc.calls import DESCRIBE_PRODUCERS, KnownProducers, ProducersQuestion
+from kbroker.ipc.calls import (
+    DESCRIBE_PRODUCERS,
+    LATE_TRANSACTIONS,
+    KnownProducer,
+    KnownProducers,
+    LateProducers,
+    LateQuestion,
+    ProducersQuestion,
+)
 from kbroker.ipc.rpc import Pending
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.describe_producers import (
@@ -55,6 +64,8 @@ async def handle_describe_producers(
     """Ask the owner of every partition, in parallel. A partition named twice is in the response
     once, because it may have thousands of producers.
     """
+    if request.late_before >= 0:
+        return await late_producers(ctx, request.late_before)
     owners = OwnerCalls(ctx, DESCRIBE_PRODUCERS, call_partitions_max=CALL_PARTITIONS_MAX)
     numbers: dict[str, dict[int, None]] = {}
     async for topic in ctx.each(request.topics):
@@ -69,6 +80,35 @@ async def handle_describe_producers(
     rows = each_partition(ctx, numbers.items(), start, owners.send, partition_result)
     async for name, results in rows:
         response.topics.append(entry(name=name, partitions=results))
+    return response
+
+
+async def late_producers(ctx: RequestContext, before_ms: int) -> DescribeProducersResponse:
+    """Of all replicas here, those with producers that are late. Where one is in a topic that the
+    client may describe but not read, there is an error instead: it would be taken for none.
+
+    Raises WireError while nobody can say.
+    """
+    asked = [
+        ctx.io_worker(address, LATE_TRANSACTIONS, LateQuestion(before_ms))
+        for address in ctx.io_workers
+    ]
+    late: dict[str, list[LateProducers]] = {}
+    for call in asked:
+        async for one in ctx.each(await call):
+            late.setdefault(one.topic, []).append(one)
+    readable = ctx.allowed(AclOperation.READ, Kind.TOPIC, late, is_filter=True)
+    visible = ctx.allowed(AclOperation.DESCRIBE, Kind.TOPIC, late, is_filter=True)
+    response = DescribeProducersResponse(only_late=True)
+    entry = DescribeProducersResponse.TopicResponse
+    for name, rows in late.items():
+        if name in readable:
+            partitions = [partition_of(row.partition, row.producers) for row in rows]
+        elif name in visible:
+            partitions = [failed(row.partition, WireError(Kind.TOPIC.error)) for row in rows]
+        else:
+            continue
+        response.topics.append(entry(name=name, partitions=partitions))
     return response
 
 
@@ -99,6 +139,12 @@ async def partition_result(
         producers = await asked
     except WireError as error:
         return failed(number, error)
+    return partition_of(number, producers.producers)
+
+
+def partition_of(
+    number: int, producers: Iterable[KnownProducer]
+) -> DescribeProducersResponse.PartitionResponse:
     producer = DescribeProducersResponse.ProducerState
     return DescribeProducersResponse.PartitionResponse(
         partition_index=number,
@@ -111,7 +157,7 @@ async def partition_result(
                 coordinator_epoch=known.coordinator_epoch,
                 current_txn_start_offset=known.current_txn_start_offset,
             )
-            for known in producers.producers
+            for known in producers
         ],
     )
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from support.brokers.zookeeper import skip_without_zookeeper
+from support.clients.wire_client import WireClient, batch_of, produce_request
+from support.surfaces.console_calls import got
 
 from kbroker.cli.kafka import table
 from kbroker.client import KafkaProducer
@@ -87,6 +89,45 @@ def test_hanging_transaction_is_found_and_aborted(tool: Run, opened: str, broker
     with Cluster(broker.bootstrap) as cluster:
         [producer] = describe_producers(cluster, [(opened, 0)])[opened, 0]
         assert producer.open_from is None
+
+
+@pytest.fixture
+def left_open() -> Iterator[tuple[Broker, int]]:
+    """A broker with a transaction in ``left-0`` from offset 0 on, which no coordinator knows; its
+    producer's id.
+    """
+    unverified = {"transaction.partition.verification.enable": "false"}
+    with Broker(unverified, num_io_threads=2) as broker:
+        with WireClient((broker.host, broker.port)) as client:
+            for name in ("left", *(f"other-{number}" for number in range(5))):
+                client.create_topic(name)
+            options = {"producer_id": 77, "producer_epoch": 0, "base_sequence": 0}
+            data = batch_of([b"v"], transactional=True, **options)
+            request = produce_request("left", {0: data}, acks=-1)
+            request.transactional_id = "forgotten"
+            response = client.call(request, 8)
+            assert response.responses[0].partition_responses[0].error_code == 0
+        yield broker, 77
+
+
+def test_transaction_that_no_coordinator_knows_is_found_without_its_topic(
+    left_open: tuple[Broker, int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker, producer_id = left_open
+    (row,) = got(broker, "/transactions/hanging?minutes=0")["transactions"]
+    at_once = got(broker, "/transactions/hanging")["transactions"]
+
+    where = ["--bootstrap-server", broker.bootstrap, "find-hanging", "--broker-id", "0"]
+    assert table.main([*where, "--max-transaction-timeout", "-1"], "kafka-transactions") == 0
+    lines = capsys.readouterr().out.splitlines()
+
+    assert (row["topic"], row["partition"], row["offset"]) == ("left", 0, 0)
+    assert (row["producer_id"], at_once) == (producer_id, [])
+    assert [cells(line)[:3] for line in lines[1:]] == [["left", "0", str(producer_id)]]
+
+    where = {"topic": "left", "partition": 0, "offset": 0}
+    got(broker, "/transactions/hanging/abort", where)
+    assert got(broker, "/transactions/hanging?minutes=0")["transactions"] == []
 
 
 def test_transaction_is_terminated_by_its_id(tool: Run, opened: str, broker: Broker) -> None:

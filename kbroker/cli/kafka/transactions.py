@@ -237,18 +237,17 @@ def _find_hanging(given: Namespace, cluster: Cluster) -> None:
     print(table(_HANGING, rows))
 
 
-def _partitions(given: Namespace, cluster: Cluster) -> list[TopicPartition]:
-    """Where to search."""
-    from kbroker.client.admin.topics import describe_topics, list_topics
+def _partitions(given: Namespace, cluster: Cluster) -> list[TopicPartition] | None:
+    """Where to search; None: everywhere."""
+    from kbroker.client.admin.topics import describe_topics
 
+    if given.topic is None:
+        return None
     if given.partition is not None:
         return [(given.topic, given.partition)]
-    topics = (
-        list_topics(cluster) if given.topic is None else describe_topics(cluster, [given.topic])
-    )
+    (topic,) = describe_topics(cluster, [given.topic])
     return [
         (topic.name, row.partition)
-        for topic in topics
         for row in topic.partitions
         if given.broker_id is None or given.broker_id in row.replicas
     ]

@@ -5,6 +5,7 @@ deleted, and log directories.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 from kbroker.client.batches.offsets import TopicPartition
@@ -179,6 +180,8 @@ def _by_leader(
     retry: Retry,
 ) -> dict[int, dict[TopicPartition, int]]:
     by_leader: dict[int, dict[TopicPartition, int]] = {}
+    with suppress(ClientError):  # then each topic has its own error
+        cluster.refresh_unknown((topic for topic, _ in wanted), retry)
     for key, offset in wanted.items():
         try:
             by_leader.setdefault(cluster.leader(*key, retry)[1], {})[key] = offset

@@ -5,12 +5,13 @@ From Kafka 3.0; abort from 0.11.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kbroker.client.admin.partitions import by_topic, in_requests
 from kbroker.client.batches.offsets import TopicPartition
 from kbroker.client.connections.cluster import TRANSACTION, Cluster
+from kbroker.client.connections.metadata import Topic
 from kbroker.client.errors import ClientError, RejectedError
 from kbroker.errors import ErrorCode
 
@@ -128,6 +129,8 @@ def describe_producers(
     while left:
         try:
             by_node: dict[int, list[TopicPartition]] = {}
+            if node is None:
+                cluster.refresh_unknown((topic for topic, _ in left), retry)
             for key in left:
                 by_node.setdefault(_place(cluster, key, node, retry), []).append(key)
             for place, keys in by_node.items():
@@ -174,23 +177,23 @@ def _producer(row: Any) -> ActiveProducer:
     )
 
 
+LateRows = list[tuple[TopicPartition, ActiveProducer]]
+
+
 def hanging_transactions(
     cluster: Cluster,
-    partitions: Sequence[TopicPartition],
+    partitions: Sequence[TopicPartition] | None,
     latest_ms: int,
     node: int | None = None,
-) -> list[tuple[TopicPartition, ActiveProducer]]:
+) -> LateRows:
     """Transactions whose last record is older than ``latest_ms``, in a partition for which no
-    coordinator will write a marker: the last stable offset stays there. node: as in
-    ``describe_producers``. Raises RejectedError, UnsupportedByBroker.
+    coordinator will write a marker: the last stable offset stays there. partitions: None: all that
+    the user may see. node: as in ``describe_producers``. Raises RejectedError, UnsupportedByBroker.
     """
-    candidates = [
-        (key, row)
-        for some in in_requests(partitions)
-        for key, rows in describe_producers(cluster, some, node).items()
-        for row in rows
-        if row.open_from is not None and row.last_timestamp < latest_ms
-    ]
+    if partitions is None:
+        candidates = _all_late(cluster, latest_ms, node)
+    else:
+        candidates = _late_in(cluster, partitions, latest_ms, node)
     if not candidates:
         return []
     producers = {row.producer_id for _, row in candidates}
@@ -204,6 +207,70 @@ def hanging_transactions(
         else:
             waiting.setdefault(listed.producer_id, set()).update(state.partitions)
     return [(key, row) for key, row in candidates if key not in waiting.get(row.producer_id, ())]
+
+
+def _late_in(
+    cluster: Cluster, partitions: Sequence[TopicPartition], latest_ms: int, node: int | None
+) -> LateRows:
+    """Open transactions without a record since ``latest_ms``, in these partitions."""
+    return [
+        (key, row)
+        for some in in_requests(partitions)
+        for key, rows in describe_producers(cluster, some, node).items()
+        for row in rows
+        if row.open_from is not None and row.last_timestamp < latest_ms
+    ]
+
+
+def _all_late(cluster: Cluster, latest_ms: int, node: int | None) -> LateRows:
+    """The same in all partitions, one request to each broker. Brokers of Kafka, which have to be
+    asked for each partition, are asked so.
+    """
+    nodes = cluster.nodes() if node is None else [node]
+    answers = {place: _late_at(cluster, place, latest_ms) for place in nodes}
+    rows = [(place, key, row) for place, late in answers.items() for key, row in late or ()]
+    if node is None and rows:
+        topics = cluster.topics({key[0] for _, key, _ in rows})
+        rows = [each for each in rows if _leader(topics, each[1]) == each[0]]
+    found = [(key, row) for _, key, row in rows]
+    if others := {place for place, late in answers.items() if late is None}:
+        found += _late_in(cluster, _partitions_of(cluster, others, node), latest_ms, node)
+    return found
+
+
+def _late_at(cluster: Cluster, node: int, latest_ms: int) -> LateRows | None:
+    """In the replicas of a broker; None if it has to be asked for each."""
+    from kbroker.protocol.messages.describe_producers import DescribeProducersRequest
+
+    request = DescribeProducersRequest(late_before=max(latest_ms, 0))
+    response = cluster.call(node, request, what="describe producers")
+    if not response.only_late:
+        return None
+    late: LateRows = []
+    for topic in response.topics:
+        for part in topic.partitions:
+            key = topic.name, part.partition_index
+            _check_partition(cluster, key, part)
+            late += [(key, _producer(row)) for row in part.active_producers]
+    return late
+
+
+def _leader(topics: Mapping[str, Topic], key: TopicPartition) -> int | None:
+    topic = topics.get(key[0])
+    known = None if topic is None else topic.partitions.get(key[1])
+    return None if known is None else known.leader
+
+
+def _partitions_of(
+    cluster: Cluster, nodes: Collection[int], node: int | None
+) -> list[TopicPartition]:
+    """Those that these brokers lead; with ``node``, those that it has replicas of."""
+    return [
+        (name, number)
+        for name, topic in cluster.topics().items()
+        for number, row in topic.partitions.items()
+        if (row.leader in nodes if node is None else node in row.replicas)
+    ]
 
 
 def abort_in_partition(

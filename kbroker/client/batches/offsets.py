@@ -138,7 +138,7 @@ def _list_once(
 ) -> ListedOffsets:
     listed = ListedOffsets()
     by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
-    _refresh_missing(cluster, {topic for topic, _ in wanted}, retry)
+    cluster.refresh_unknown((topic for topic, _ in wanted), retry)
     for (topic, partition), timestamp in wanted.items():
         try:
             _, leader = cluster.leader(topic, partition, retry)
@@ -202,13 +202,6 @@ def _ask_leaders(
             _take_offsets(response, pending.version, listed)
         except (ConnectionLost, Timeout) as error:
             listed.errors.update(dict.fromkeys(rows, error))
-
-
-def _refresh_missing(cluster: Cluster, topics: set[str], retry: Retry) -> None:
-    """Send one metadata request for all unknown topics, instead of one for each."""
-    missing = [name for name in topics if cluster.known(name) is None]
-    if len(missing) > 1:
-        cluster.refresh(missing, retry)
 
 
 def _list_request(rows: Mapping[TopicPartition, int], read_committed: bool) -> ListOffsetsRequest:

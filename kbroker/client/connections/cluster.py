@@ -317,6 +317,14 @@ class Cluster:
         """
         return self._ask_metadata(names or (), retry)
 
+    def refresh_unknown(self, names: Iterable[str], retry: Retry) -> None:
+        """Ask for all topics of which nothing is known at once, before ``leader`` asks for each.
+        One attempt.
+        """
+        unknown = [name for name in dict.fromkeys(names) if self.known(name) is None]
+        if len(unknown) > 1:
+            self.refresh(unknown, retry)
+
     def ask_metadata(
         self, names: Iterable[str] | None, retry: Retry, *, create: bool = False
     ) -> ClusterMetadata:

@@ -6,7 +6,7 @@ import time
 from contextlib import suppress
 
 from kbroker.client.admin.rights import sees_all_transactions
-from kbroker.client.admin.topics import describe_topics, list_topics
+from kbroker.client.admin.topics import describe_topics
 from kbroker.client.admin.transactions import (
     ActiveProducer,
     abort_in_partition,
@@ -106,8 +106,10 @@ def _terminate(asked: CheckedRequest) -> Terminated:
 def _hanging(asked: CheckedRequest) -> HangingTransactions:
     values = asked.values
     cluster, name = asked.cluster, values["topic"]
-    topics = list_topics(cluster) if not name else describe_topics(cluster, [name])
-    keys = [(topic.name, row.partition) for topic in topics for row in topic.partitions]
+    keys = None
+    if name:
+        (topic,) = describe_topics(cluster, [name])
+        keys = [(topic.name, row.partition) for row in topic.partitions]
     latest_ms = int(time.time() * 1000) - values["minutes"] * 60_000
     return {
         "transactions": [

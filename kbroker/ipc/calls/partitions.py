@@ -115,6 +115,20 @@ class KnownProducers(Document):
     producers: list[KnownProducer]
 
 
+class LateQuestion(Document):
+    """before_ms: in ms since 1970; no batch has come since then."""
+
+    before_ms: int
+
+
+class LateProducers(Document):
+    """Of one replica, those whose transaction is open."""
+
+    topic: str
+    partition: int
+    producers: list[KnownProducer]
+
+
 LIST_OFFSETS = CallOperation(
     "list_offsets", Questions[TimestampQuestion], Results[FoundOffset], (IO_WORKER,)
 )
@@ -133,4 +147,7 @@ AWAIT_DELETION = CallOperation(
 )
 DESCRIBE_PRODUCERS = CallOperation(
     "describe_producers", Questions[ProducersQuestion], Results[KnownProducers], (IO_WORKER,)
+)
+LATE_TRANSACTIONS = CallOperation(
+    "late_transactions", LateQuestion, list[LateProducers], (IO_WORKER,)
 )

@@ -1,4 +1,9 @@
-"""DescribeProducers (61): The idempotent producers a partition remembers."""
+"""DescribeProducers (61): The idempotent producers a partition remembers.
+
+Tagged fields of our own (decision 0037) ask for those alone whose transaction is open and has had
+no batch since a time, in all replicas of the broker: of ten thousand partitions, that is few or
+none.
+"""
 
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.message import Message
@@ -9,6 +14,7 @@ class DescribeProducersRequest(Message, api=ApiKey.DESCRIBE_PRODUCERS):
     topics               []TopicRequest  0+
       name               string          0+
       partition_indexes  []int32         0+
+    late_before          int64           0+  tag 10000  = -1  ignorable
     """
 
 
@@ -28,4 +34,5 @@ class DescribeProducersResponse(Message, api=ApiKey.DESCRIBE_PRODUCERS):
           last_timestamp            int64                0+  = -1
           coordinator_epoch         int32                0+
           current_txn_start_offset  int64                0+  = -1
+    only_late                       bool                 0+  tag 10000  ignorable
     """

@@ -18,10 +18,12 @@ class DescribeProducersRequest(Message):
         ) -> None: ...
 
     topics: list[DescribeProducersRequest.TopicRequest]
+    late_before: int
     def __init__(
         self,
         *,
         topics: Sequence[DescribeProducersRequest.TopicRequest] = ...,
+        late_before: int = ...,
     ) -> None: ...
 
 
@@ -70,9 +72,11 @@ class DescribeProducersResponse(Message):
 
     throttle_time_ms: int
     topics: list[DescribeProducersResponse.TopicResponse]
+    only_late: bool
     def __init__(
         self,
         *,
         throttle_time_ms: int = ...,
         topics: Sequence[DescribeProducersResponse.TopicResponse] = ...,
+        only_late: bool = ...,
     ) -> None: ...

@@ -221,7 +221,7 @@ class IoWorker(Worker):
         )
         self.cleaning = LogCleaningService(self, self.logs, self.loop)
         self.moving = LogMovingService(self, self.logs, self.loop)
-        self.partition_calls = PartitionCalls(self)
+        self.partition_calls = PartitionCalls(self, self.logs)
         self.log_dir_calls = LogDirCalls(self, self.logs)
 
     async def join(self) -> None:

@@ -27,22 +27,28 @@ if TYPE_CHECKING:
     from kbroker.cluster.image import ClusterImage
     from kbroker.ipc.rpc import Rpc
     from kbroker.storage.log.partition_log import PartitionLog
+    from kbroker.storage.manager.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
 
-# BOUND: a call continues in another turn after about this time.
+# BOUND: a call continues in another turn after about this time, or so many logs looked at, each of
+# which takes less than a microsecond.
 SLICE_MS = 5
+SLICE_LOGS = 4000
 
 Q = TypeVar("Q")
 A = TypeVar("A")
 
 
 class PartitionsProcess(Protocol):
-    """What these calls need from their io worker."""
+    """What these calls need from their io worker, besides logs. has_joined: its logs are open, as
+    far as they can be.
+    """
 
     rpc: Rpc
     clock: Clock
     image: ClusterImage
+    has_joined: bool
 
     def led_log(self, slot: int) -> PartitionLog | None:
         """The log of a partition, if it is open and led here."""
@@ -60,8 +66,9 @@ class PartitionsProcess(Protocol):
 class PartitionCalls:
     """Made by the io worker."""
 
-    def __init__(self, process: PartitionsProcess) -> None:
+    def __init__(self, process: PartitionsProcess, logs: LogManager) -> None:
         self._process = process
+        self._logs = logs
         self._lines = RateLimit()
         serve = process.rpc.serve
         serve(calls.LIST_OFFSETS, partial(self._results_of, self.list_offsets))
@@ -71,6 +78,7 @@ class PartitionCalls:
         )
         serve(calls.DELETE_RECORDS, partial(self._results_of, self.delete_records))
         serve(calls.DESCRIBE_PRODUCERS, partial(self._results_of, self.describe_producers))
+        serve(calls.LATE_TRANSACTIONS, self.serve_late_transactions)
 
     async def _results_of(
         self, function: Callable[[Q], A], sender: Address, questions: Questions[Q]
@@ -152,6 +160,24 @@ class PartitionCalls:
     def describe_producers(self, asked: calls.ProducersQuestion) -> calls.KnownProducers:
         """Every producer the log remembers."""
         return calls.KnownProducers(list(map(describe, self._held(asked.slot).producers())))
+
+    # -- of all partitions --
+
+    async def serve_late_transactions(
+        self, sender: Address, asked: calls.LateQuestion
+    ) -> list[calls.LateProducers]:
+        """The logs with a transaction that is open and has had no batch since a time."""
+        if not self._process.has_joined:
+            raise WireError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "logs are still being opened")
+        late: list[calls.LateProducers] = []
+        for number, log in enumerate(self._logs.logs(), 1):
+            if not number % SLICE_LOGS:
+                await self._process.rpc.sleep(0)
+            entries = log.appender.producers.late_transactions(asked.before_ms)
+            if entries and self._process.held_log(log.slot) is log:
+                producers = list(map(describe, entries))
+                late.append(calls.LateProducers(log.topic, log.partition, producers))
+        return late
 
 
 def describe(entry: ProducerEntry) -> calls.KnownProducer:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from support.network.network_process import NetworkProcess
+from support.security.authorizers import Rules
 
 from kbroker._ext.shared.partition_table import FOLLOWER, NO_ROLE, OFFLINE
 from kbroker.errors import ErrorCode, WireError
@@ -15,6 +16,7 @@ from kbroker.protocol.messages.delete_records import DeleteRecordsRequest
 from kbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from kbroker.protocol.messages.describe_producers import DescribeProducersRequest
 from kbroker.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from kbroker.security.operations import AclOperation
 
 pytestmark = pytest.mark.unit
 
@@ -307,6 +309,9 @@ class TestDescribeProducers:
         "current_txn_start_offset": 12,
     }
 
+    def late(self, topic: str, partition: int) -> Any:
+        return {"topic": topic, "partition": partition, "producers": [self.PRODUCER]}
+
     @staticmethod
     def ask(process: NetworkProcess, topic: str, *numbers: int) -> list[Any]:
         wanted = DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=list(numbers))
@@ -385,3 +390,56 @@ class TestDescribeProducers:
 
         assert [partition.partition_index for partition in answered.partitions] == [1, 0]
         assert sorted(process.asked("describe_producers")) == [(2,), (3,)]
+
+    def test_late_transactions_take_one_call_to_each_owner(self, process: NetworkProcess) -> None:
+        """Ten thousand partitions of which nothing is open took a row each."""
+        process.add_topic("wide", b"w" * 16, [2, 3] * 25)
+        rows = {
+            0: [self.late("wide", 4), self.late("t", 0)],
+            1: [self.late("wide", 7)],
+        }
+        process.set_response("late_transactions", lambda to, before_ms: rows[to.index])
+
+        answered = process.ask(DescribeProducersRequest(late_before=900), 0)
+
+        assert [call["before_ms"] for call in process.calls("late_transactions")] == [900, 900]
+        assert process.calls("describe_producers") == []
+        assert answered.only_late
+        assert {
+            topic.name: [row.partition_index for row in topic.partitions]
+            for topic in answered.topics
+        } == {"wide": [4, 7], "t": [0]}
+        (producer,) = answered.topics[0].partitions[0].active_producers
+        assert {key: getattr(producer, key) for key in self.PRODUCER} == self.PRODUCER
+
+    def test_late_transactions_in_topics_that_may_not_be_read_are_errors_or_unseen(
+        self, process: NetworkProcess
+    ) -> None:
+        """None would be taken for none that hangs."""
+        seen = {"t": AclOperation.READ, "closed": AclOperation.DESCRIBE}
+        process.follow(Rules(lambda operation, kind, name: seen.get(name) == operation))
+        late = [self.late(name, 0) for name in ("closed", "t", "hidden")]
+        process.set_response("late_transactions", lambda to, before_ms: late[to.index :: 2])
+
+        answered = process.ask(DescribeProducersRequest(late_before=900), 0)
+
+        assert {
+            topic.name: [(row.error_code, len(row.active_producers)) for row in topic.partitions]
+            for topic in answered.topics
+        } == {"t": [(0, 1)], "closed": [(ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0)]}
+
+    def test_late_transactions_of_a_broker_that_cannot_say_are_not_none(
+        self, process: NetworkProcess
+    ) -> None:
+        """Whoever asks sees that it is no answer to that question, as of Kafka's brokers."""
+
+        def opening(to: Address, before_ms: int) -> Any:
+            if to.index:
+                raise WireError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return [self.late("t", 0)]
+
+        process.set_response("late_transactions", opening)
+
+        answered = process.ask(DescribeProducersRequest(late_before=900), 0)
+
+        assert (answered.topics, answered.only_late) == ([], False)

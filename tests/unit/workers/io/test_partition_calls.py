@@ -15,7 +15,7 @@ from support.running.descriptors import no_descriptors
 from support.storage.log_store import NOW_MS, LogStore, append, batch, sent
 
 from kbroker.cluster.image import ClusterImage
-from kbroker.errors import ErrorCode
+from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc import calls
 from kbroker.ipc.calls import CallOperation, Results
 from kbroker.ipc.process_table import Address, ProcessKind
@@ -41,17 +41,20 @@ class Process:
         nobody: Any = None
         self.rpc = Rpc(me, nobody, self.clock.monotonic_ms)
         self.image = ClusterImage()
+        self.has_joined = True
+        self.not_held: set[int] = set()
         self.woken: list[int] = []
         for slot in range(3):
             log = self.store.open(partition=slot, slot=slot, **{"segment.bytes": len(batch())})
             for _ in range(slot + 2):
                 append(log, batch())
-        PartitionCalls(self)
+        PartitionCalls(self, self.logs)
 
     def led_log(self, slot: int) -> Any:
         return self.logs.log(slot)
 
-    held_log = led_log
+    def held_log(self, slot: int) -> Any:
+        return None if slot in self.not_held else self.logs.log(slot)
 
     def wake(self, slot: int) -> None:
         self.woken.append(slot)
@@ -62,6 +65,9 @@ class Process:
     def call(self, operation: CallOperation[Any, Any], *asked: Any) -> Pending[Results[Any]]:
         """The result that a caller gets."""
         asking = request(operation, asked=[list(question) for question in asked])
+        return self.ask(operation, asking)
+
+    def ask(self, operation: CallOperation[Any, Any], asking: Any) -> Pending[Any]:
         return run(self.rpc._served[operation.name][1](CALLER, asking))
 
 
@@ -190,3 +196,51 @@ def test_producers_of_logs_are_described_in_one_call(process: Process) -> None:
     rows = [tuple(getattr(row, name) for name in row.__slots__) for row in first.producers]
     assert rows == [(7, 1, 0, NOW_MS, -1, 2), (8, 0, 4, NOW_MS, -1, -1), (9, 3, -1, NOW_MS, 6, -1)]
     assert last.producers == []
+
+
+def test_late_transactions_are_those_that_are_open_without_a_batch_since(process: Process) -> None:
+    append(process.led_log(0), sent(7, 0, epoch=1))
+    append(process.led_log(0), batch(producer_id=8, producer_epoch=0, base_sequence=4))
+    append(process.led_log(2), sent(9, 0))
+    append(process.led_log(2), sent(10, 0, timestamp=NOW_MS + 1000))
+    append(process.led_log(1), sent(11, 0))
+    process.led_log(1).appender.append_marker(11, 0, True, 6, NOW_MS)
+
+    def late(before_ms: int) -> list[tuple[int, list[int]]]:
+        rows = process.ask(calls.LATE_TRANSACTIONS, calls.LateQuestion(before_ms)).value
+        assert {row.topic for row in rows} <= {"t"}
+        return [(row.partition, [each.producer_id for each in row.producers]) for row in rows]
+
+    assert late(NOW_MS) == []
+    assert late(NOW_MS + 1) == [(0, [7]), (2, [9])]
+    assert late(NOW_MS + 1001) == [(0, [7]), (2, [9, 10])]
+    process.not_held.add(0)
+    assert late(NOW_MS + 1) == [(2, [9])]
+
+
+def test_late_transactions_are_unknown_while_logs_are_opened(process: Process) -> None:
+    process.has_joined = False
+
+    outcome = process.ask(calls.LATE_TRANSACTIONS, calls.LateQuestion(NOW_MS))
+
+    assert isinstance(outcome.error, WireError)
+
+
+def test_search_for_late_transactions_lets_others_be_served(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition_calls, "SLICE_LOGS", 1)
+    waits: list[Pending[None]] = []
+
+    def sleep(delay_ms: int) -> Pending[None]:
+        waits.append(Pending())
+        return waits[-1]
+
+    monkeypatch.setattr(process.rpc, "sleep", sleep)
+
+    outcome = process.ask(calls.LATE_TRANSACTIONS, calls.LateQuestion(NOW_MS))
+
+    for turn in range(3):
+        assert (len(waits), outcome.done) == (turn + 1, False)
+        waits[turn].resolve()
+    assert outcome.value == []
