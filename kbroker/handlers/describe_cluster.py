@@ -10,6 +10,7 @@ from kbroker.errors import ErrorCode, WireError
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import api
 from kbroker.handlers.support.broker_health import health_document
+from kbroker.handlers.support.partition_totals import partition_totals
 from kbroker.handlers.support.requirements import each
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.describe_cluster import (
@@ -40,6 +41,7 @@ def fail(
     unjoined=ErrorCode.LEADER_NOT_AVAILABLE,
     authorize=(
         each(AclOperation.DESCRIBE, Kind.CLUSTER),
+        each(AclOperation.DESCRIBE, Kind.TOPIC),
         each(AclOperation.DESCRIBE_CONFIGS, Kind.TOPIC),
     ),
 )
@@ -66,13 +68,27 @@ async def handle_describe_cluster(
             if (endpoint := ctx.endpoint(broker)) is not None
         ],
     )
+    reachable = frozenset(BrokerId(broker.broker_id) for broker in response.brokers)
     if request.include_fenced_brokers:
         response.brokers += [_missing(ctx, broker_id) for broker_id in ctx.image.missing()]
+    if request.include_partitions and ctx.api_version >= 2:
+        await _add_totals(ctx, response, reachable)
     if request.include_health and ctx.allows(AclOperation.DESCRIBE, Kind.CLUSTER, is_filter=True):
         response.health = await health_document(ctx)
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = ctx.cluster_operations()
     return response
+
+
+async def _add_totals(
+    ctx: RequestContext, response: DescribeClusterResponse, reachable: frozenset[BrokerId]
+) -> None:
+    totals = await partition_totals(ctx, reachable)
+    response.topics, response.internal_topics = totals.topics, totals.internal
+    response.partitions, response.troubled = totals.partitions, totals.troubled
+    for broker in response.brokers:
+        broker.leads = totals.leads[BrokerId(broker.broker_id)]
+        broker.replicas = totals.replicas[BrokerId(broker.broker_id)]
 
 
 def _missing(

@@ -95,11 +95,66 @@ def describe_cluster(cluster: Cluster) -> ClusterState:
 
 
 def summarize_cluster(cluster: Cluster) -> ClusterSummary:
-    """The same without the topics, which take longer than all the rest if there are many."""
+    """The same without the topics, which take longer than all the rest if there are many. Brokers
+    of Kafka do not count them, and are asked for each.
+    """
+    counted = _counted(cluster)
+    if counted is not None:
+        return counted
     found = _summary(*_ask(cluster))
     return (
         found._replace(missing=_with_addresses(cluster, found.missing)) if found.missing else found
     )
+
+
+def _counted(cluster: Cluster) -> ClusterSummary | None:
+    """By a broker that counts; None if it does not."""
+    from kbroker.protocol.messages.describe_cluster import DescribeClusterRequest
+
+    request = DescribeClusterRequest(include_fenced_brokers=True, include_partitions=True)
+    try:
+        response = cluster.call(None, request, what="the state of the cluster")
+    except UnsupportedByBroker:
+        return None
+    if response.error_code or response.topics < 0:
+        return None
+    present = [row for row in response.brokers if not row.is_fenced]
+    cluster.know({row.broker_id: (row.host, row.port) for row in present})
+    troubled = {
+        (row.topic, row.partition): PartitionState(
+            row.partition,
+            row.leader if row.leader >= 0 else None,
+            list(row.replicas),
+            list(row.isr),
+            [],
+        )
+        for row in response.troubled
+    }
+    return ClusterSummary(
+        response.cluster_id,
+        response.controller_id if response.controller_id >= 0 else None,
+        sorted(
+            BrokerState(row.broker_id, row.host, row.port, row.rack, row.leads, row.replicas)
+            for row in present
+        ),
+        response.topics,
+        response.internal_topics,
+        response.partitions,
+        sorted(key for key, row in troubled.items() if row.leader is None),
+        sorted(key for key, row in troubled.items() if len(row.isr) < len(row.replicas)),
+        [
+            _with_address(_missing(row.broker_id, troubled.values()), row)
+            for row in sorted(response.brokers, key=lambda row: int(row.broker_id))
+            if row.is_fenced and row.replicas > 0
+        ],
+        troubled,
+    )
+
+
+def _with_address(one: MissingBroker, row: Any) -> MissingBroker:
+    """row: of a DescribeCluster response."""
+    since_ms = row.fenced_since_ms if row.fenced_since_ms >= 0 else None
+    return one._replace(host=row.host, port=row.port, since_ms=since_ms)
 
 
 def _with_addresses(cluster: Cluster, missing: list[MissingBroker]) -> list[MissingBroker]:
@@ -115,10 +170,7 @@ def _with_addresses(cluster: Cluster, missing: list[MissingBroker]) -> list[Miss
     found = []
     for one in missing:
         row = known.get(one.node)
-        if row is not None:
-            since_ms = row.fenced_since_ms if row.fenced_since_ms >= 0 else None
-            one = one._replace(host=row.host, port=row.port, since_ms=since_ms)
-        found.append(one)
+        found.append(one if row is None else _with_address(one, row))
     return found
 
 

@@ -1,9 +1,9 @@
 """DescribeCluster (60): Brokers, controller and cluster id, without topics.
 
 Version 1 can ask about controllers, 2 includes fenced brokers (KIP-1073). Since when a broker is
-fenced, and the health of the broker that answers, are tagged fields of our own: Kafka's tags are
-small numbers, ours begin at 10,000 (decision 0037). Every client and broker skips tags that it does
-not know.
+fenced, the health of the broker that answers, and how many topics and partitions there are (-1: it
+does not say), with those in trouble, are tagged fields of our own: Kafka's tags are small numbers,
+ours begin at 10,000 (decision 0037). Every client and broker skips tags that it does not know.
 """
 
 from kbroker.protocol.api import ApiKey
@@ -16,6 +16,7 @@ class DescribeClusterRequest(Message, api=ApiKey.DESCRIBE_CLUSTER):
     endpoint_type                          int8  1+  = 1
     include_fenced_brokers                 bool  2+
     include_health                         bool  2+  tag 10000  ignorable
+    include_partitions                     bool  2+  tag 10001  ignorable
     """
 
 
@@ -34,6 +35,17 @@ class DescribeClusterResponse(Message, api=ApiKey.DESCRIBE_CLUSTER):
       rack                         string                   0+  null 0+  = null
       is_fenced                    bool                     2+
       fenced_since_ms              int64                    2+  tag 10000  = -1  ignorable
+      leads                        int32                    2+  tag 10001  = -1  ignorable
+      replicas                     int32                    2+  tag 10002  = -1  ignorable
     cluster_authorized_operations  int32                    0+  = -2147483648
     health                         string                   2+  tag 10001  ignorable
+    topics                         int32                    2+  tag 10002  = -1  ignorable
+    internal_topics                int32                    2+  tag 10003  = -1  ignorable
+    partitions                     int32                    2+  tag 10004  = -1  ignorable
+    troubled                       []TroubledPartition      2+  tag 10005  ignorable
+      topic                        string                   2+
+      partition                    int32                    2+
+      leader                       int32                    2+
+      replicas                     []int32                  2+
+      isr                          []int32                  2+
     """

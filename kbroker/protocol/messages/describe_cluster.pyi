@@ -11,6 +11,7 @@ class DescribeClusterRequest(Message):
     endpoint_type: int
     include_fenced_brokers: bool
     include_health: bool
+    include_partitions: bool
     def __init__(
         self,
         *,
@@ -18,6 +19,7 @@ class DescribeClusterRequest(Message):
         endpoint_type: int = ...,
         include_fenced_brokers: bool = ...,
         include_health: bool = ...,
+        include_partitions: bool = ...,
     ) -> None: ...
 
 
@@ -29,6 +31,8 @@ class DescribeClusterResponse(Message):
         rack: str | None
         is_fenced: bool
         fenced_since_ms: int
+        leads: int
+        replicas: int
         def __init__(
             self,
             *,
@@ -38,6 +42,24 @@ class DescribeClusterResponse(Message):
             rack: str | None = ...,
             is_fenced: bool = ...,
             fenced_since_ms: int = ...,
+            leads: int = ...,
+            replicas: int = ...,
+        ) -> None: ...
+
+    class TroubledPartition(Struct):
+        topic: str
+        partition: int
+        leader: int
+        replicas: list[int]
+        isr: list[int]
+        def __init__(
+            self,
+            *,
+            topic: str = ...,
+            partition: int = ...,
+            leader: int = ...,
+            replicas: Sequence[int] = ...,
+            isr: Sequence[int] = ...,
         ) -> None: ...
 
     throttle_time_ms: int
@@ -49,6 +71,10 @@ class DescribeClusterResponse(Message):
     brokers: list[DescribeClusterResponse.DescribeClusterBroker]
     cluster_authorized_operations: int
     health: str
+    topics: int
+    internal_topics: int
+    partitions: int
+    troubled: list[DescribeClusterResponse.TroubledPartition]
     def __init__(
         self,
         *,
@@ -61,4 +87,8 @@ class DescribeClusterResponse(Message):
         brokers: Sequence[DescribeClusterResponse.DescribeClusterBroker] = ...,
         cluster_authorized_operations: int = ...,
         health: str = ...,
+        topics: int = ...,
+        internal_topics: int = ...,
+        partitions: int = ...,
+        troubled: Sequence[DescribeClusterResponse.TroubledPartition] = ...,
     ) -> None: ...

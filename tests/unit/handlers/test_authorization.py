@@ -112,7 +112,11 @@ EXPECTED: dict[ApiKey, Any] = {
     ApiKey.DESCRIBE_QUORUM: {(O.DESCRIBE, CLUSTER)},
     ApiKey.UPDATE_FEATURES: {(O.ALTER, CLUSTER)},
     # Of topics, the health of a broker names those with settings that endanger data.
-    ApiKey.DESCRIBE_CLUSTER: {(O.DESCRIBE, CLUSTER), (O.DESCRIBE_CONFIGS, TOPIC)},
+    ApiKey.DESCRIBE_CLUSTER: {
+        (O.DESCRIBE, CLUSTER),
+        (O.DESCRIBE, TOPIC),
+        (O.DESCRIBE_CONFIGS, TOPIC),
+    },
     ApiKey.DESCRIBE_PRODUCERS: {(O.READ, TOPIC)},
     ApiKey.UNREGISTER_BROKER: {(O.ALTER, CLUSTER)},
     ApiKey.DESCRIBE_TRANSACTIONS: {(O.DESCRIBE, TXN), (O.DESCRIBE, TOPIC)},

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 from support.network.network_process import NetworkProcess
+from support.security.authorizers import deny_names
 
 from kbroker.errors import ErrorCode
+from kbroker.handlers.support import partition_totals
 from kbroker.protocol.messages.create_acls import CreateAclsRequest
 from kbroker.protocol.messages.delete_acls import DeleteAclsRequest
 from kbroker.protocol.messages.describe_acls import DescribeAclsRequest
@@ -56,6 +58,58 @@ def test_health_is_for_those_who_may_describe_the_cluster(process: NetworkProces
     process.follow(AclAuthorizer(AclIndex(), [], allows_if_none=False))
     process.connection.access = process.accesses.of(ANONYMOUS, "192.0.2.9")
     assert process.ask(asked, 2).health == ""
+
+
+def totals(process: NetworkProcess) -> Any:
+    asked = DescribeClusterRequest(include_fenced_brokers=True, include_partitions=True)
+    return process.ask(asked, 2)
+
+
+def test_partitions_are_counted_by_broker_and_those_in_trouble_are_told(
+    process: NetworkProcess,
+) -> None:
+    """A client that counts would decode a row of Metadata for each of ten thousand topics."""
+    process.add_topic("gone", b"g" * 16, [5], leader=7, replicas=[7, 0])
+    process.add_topic("__o", b"o" * 16, [6], internal=True, replicas=[0, 7])
+
+    response = totals(process)
+
+    assert (response.topics, response.internal_topics, response.partitions) == (4, 1, 7)
+    rows = {row.broker_id: (row.leads, row.replicas, row.is_fenced) for row in response.brokers}
+    assert rows == {0: (6, 7, False), 7: (0, 2, True)}
+    assert sorted(
+        (row.topic, row.partition, row.leader, row.replicas, row.isr) for row in response.troubled
+    ) == [("__o", 0, 0, [0, 7], [0]), ("gone", 0, -1, [7, 0], [0])]
+    assert process.ask(DescribeClusterRequest(), 2).topics == -1, "not unless asked"
+
+
+def test_partitions_are_counted_once_until_something_changes(
+    process: NetworkProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[int] = []
+    count = partition_totals._count
+
+    def counts(ctx: Any, topics: Any, reachable: Any) -> Any:
+        counted.append(len(topics))
+        return count(ctx, topics, reachable)
+
+    monkeypatch.setattr(partition_totals, "_count", counts)
+
+    assert [totals(process).topics for _ in range(3)] == [2, 2, 2]
+    process.add_topic("c", b"c" * 16, [6])
+    assert totals(process).topics == 3
+    assert counted == [2, 3]
+
+
+def test_partitions_of_topics_that_may_not_be_seen_are_not_counted(process: NetworkProcess) -> None:
+    process.add_topic("hidden", b"h" * 16, [5], leader=7)
+    everything = totals(process)
+    process.follow(deny_names("hidden"))
+
+    shown = totals(process)
+
+    assert (everything.topics, len(everything.troubled)) == (3, 1)
+    assert (shown.topics, shown.partitions, shown.troubled) == (2, 5, [])
 
 
 def test_health_names_topics_with_settings_that_endanger_data(process: NetworkProcess) -> None:
