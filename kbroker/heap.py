@@ -12,6 +12,9 @@ from kbroker._ext.base.libc import keep_blocks
 # use a separate mapping.
 _KEPT_BYTES = 64 << 20
 _BLOCK_BYTES_MAX = 32 << 20
+# The same of a process that seldom has large blocks.
+_FREE_BYTES = 256 << 10
+_SMALL_BLOCK_BYTES_MAX = 128 << 10
 
 
 def freeze_for_children() -> None:
@@ -42,6 +45,16 @@ def keep_freed_memory() -> None:
     what fills it. A hint: a C library without ``mallopt`` continues as it is.
     """
     keep_blocks(_KEPT_BYTES, _BLOCK_BYTES_MAX)
+
+
+def return_freed_memory() -> None:
+    """Make malloc return large blocks, and what is free at the end of a heap, to the system.
+
+    With its defaults it learns from the first large block that is freed to keep such blocks, in a
+    heap for each thread: a process that decodes a megabyte once in a while, in one of several
+    threads, would keep one for each. A hint, as above.
+    """
+    keep_blocks(_FREE_BYTES, _SMALL_BLOCK_BYTES_MAX)
 
 
 # Rounds of the collector's second generation, each for some 7,000 new objects, after which all

@@ -46,20 +46,26 @@ PIECE_LINES = 1000
 
 
 class Tags:
-    """The tags of one MBean: as they are, and as labels."""
+    """The tags of one MBean: as they are, and as labels. A class of those of which there are
+    thousands makes ``pairs`` when they are wanted.
+    """
 
-    __slots__ = ("pairs", "text")
+    __slots__ = ("_pairs", "text")
 
     def __init__(self, *pairs: tuple[str, str]) -> None:
-        self.pairs = pairs
+        self._pairs = pairs
         self.text = ",".join(label(name, value) for name, value in pairs)
 
     @classmethod
     def of_labels(cls, pairs: tuple[tuple[str, str], ...], text: str) -> Tags:
         """text: of the same pairs, which somebody has made already."""
         made = cls.__new__(cls)
-        made.pairs, made.text = pairs, text
+        made._pairs, made.text = pairs, text
         return made
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        return self._pairs
 
 
 def label(name: str, value: str) -> str:

@@ -56,7 +56,7 @@ def partition_lines(seen: list[Seen]) -> Iterator[str]:
     """The partitions that are led here."""
     led = [one for one in seen if one.leads]
     for name, help, value in PARTITION_ROWS:
-        yield from plain_lines(name, "gauge", help, ((one.replica.tags, value(one)) for one in led))
+        yield from plain_lines(name, "gauge", help, ((one.replica, value(one)) for one in led))
 
 
 def cluster_lines(image: ClusterImage, own_host: str) -> Iterator[str]:

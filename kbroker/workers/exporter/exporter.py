@@ -34,6 +34,7 @@ from kbroker.exposition.http import (
 from kbroker.exposition.jmx import pattern_of
 from kbroker.exposition.own_hosts import is_own_host, refusal
 from kbroker.exposition.text import CONTENT_TYPE
+from kbroker.heap import return_freed_memory
 from kbroker.ipc.calls import (
     HELLO,
     IMAGE,
@@ -147,6 +148,7 @@ class ExporterWorker(Worker):
         self._next_lags_ms = 0
 
     def setup(self) -> None:
+        return_freed_memory()
         self._counters = self.open_counters()
         self.health = self._make_health()
         self._recorder = self._make_recorder()

@@ -7,6 +7,7 @@ broker that leads it, its log by each broker that has one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import add
 from typing import NamedTuple
 
 from kbroker._ext.shared.log_figures import LogFigures
@@ -26,16 +27,34 @@ Place = tuple[str, int, int, int]
 NOTHING: Row = (0,) * (FAILED_FETCHES + 1)
 
 
-class LocalReplica:
-    """A replica on this broker: what of it does not change from scrape to scrape."""
+class LocalReplica(Tags):
+    """A replica on this broker: what of it does not change from scrape to scrape. It is its own
+    tags: objects for them would take as much memory as the image.
+    """
 
-    __slots__ = ("image", "number", "tags", "topic")
+    __slots__ = ("image", "number", "topic")
 
     def __init__(self, topic: str, number: int, image: PartitionImage) -> None:
         self.topic = topic
         self.number = number
         self.image = image
-        self.tags = Tags(("topic", topic), ("partition", str(number)))
+        self.text = f'{label("topic", topic)},partition="{number}"'
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        return ("topic", self.topic), ("partition", str(self.number))
+
+
+class TopicTags(Tags):
+    __slots__ = ("topic",)
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.text = label("topic", topic)
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        return (("topic", self.topic),)
 
 
 class Seen(NamedTuple):
@@ -141,7 +160,7 @@ class PartitionFigures:
     def replicas(self) -> list[LocalReplica]:
         """All replicas of this broker."""
         if self._replicas is None:
-            self._topic_tags = {name: Tags(("topic", name)) for name in self._image.topics}
+            self._topic_tags = {name: TopicTags(name) for name in self._image.topics}
             self._replicas = [
                 LocalReplica(name, number, partition)
                 for name, topic in sorted(self._image.topics.items())
@@ -191,20 +210,16 @@ class PartitionFigures:
                 row,
             )
 
-    def topic_samples(self, seen: Iterable[Seen]) -> list[Samples]:
+    def topic_samples(self, seen: Iterable[Seen]) -> Iterator[Samples]:
         """What passes through each topic."""
-        sums: dict[str, list[int]] = {}
+        sums: dict[str, Sequence[int]] = {}
         for one in seen:
-            known = sums.setdefault(one.replica.topic, list(NOTHING))
-            for at, value in enumerate(one.figures):
-                known[at] += value
-        return [
-            (
-                bean,
-                [(self._topic_tags[name], sums[name][at]) for name in sums],
-            )
-            for bean, at in TOPIC_BEANS
-        ]
+            name = one.replica.topic
+            known = sums.get(name)
+            sums[name] = one.figures if known is None else list(map(add, known, one.figures))
+        tags = self._topic_tags
+        for bean, at in TOPIC_BEANS:
+            yield bean, ((tags[name], row[at]) for name, row in sums.items())
 
     def _led_rows(self, seen: list[Seen]) -> list[tuple[Tags, PartitionImage, int]]:
         """The partitions that are led here, and how many replicas of each have to be in sync."""
@@ -215,7 +230,7 @@ class PartitionFigures:
         }
         return [
             (
-                one.replica.tags,
+                one.replica,
                 one.replica.image,
                 least_in_sync(wanted[one.replica.topic], len(one.replica.image.replicas)),
             )
@@ -231,7 +246,7 @@ class PartitionFigures:
     def partition_samples(self, seen: list[Seen]) -> Iterator[Samples]:
         """Logs, and the partitions that are led here."""
         for bean, value in LOG_BEANS:
-            yield bean, ((one.replica.tags, value(one)) for one in seen)
+            yield bean, ((one.replica, value(one)) for one in seen)
         led = [one for one in seen if one.leads]
         rows = self._led_rows(seen)
         yield REPLICAS, ((tags, len(image.replicas)) for tags, image, _ in rows)
@@ -244,7 +259,7 @@ class PartitionFigures:
         yield AT_MIN_ISR, ((tags, int(len(image.isr) == some)) for tags, image, some in rows)
         yield (
             LAST_STABLE_LAG,
-            ((one.replica.tags, one.high_watermark - one.last_stable) for one in led),
+            ((one.replica, one.high_watermark - one.last_stable) for one in led),
         )
         yield LAG, self._lags(seen)
 
@@ -258,5 +273,5 @@ class PartitionFigures:
                 continue
             number = fetcher_number(replica.topic, replica.number, fetchers)
             client = "clientId", f"ReplicaFetcherThread-{number}-{image.leader}"
-            text = f"{label(*client)},{replica.tags.text}"
-            yield Tags.of_labels((client, *replica.tags.pairs), text), lag
+            text = f"{label(*client)},{replica.text}"
+            yield Tags.of_labels((client, *replica.pairs), text), lag

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from kbroker._ext.shared.request_times import TOTAL, TimesView, summary
@@ -60,7 +61,8 @@ class Recorder:
         self._directories = directories
         self._before: dict[str, int] = {}
         self._histograms: dict[str, bytes] = {}
-        self._topics: dict[str, tuple[int, int]] = {}
+        # Of topics that nothing has passed through, there is nothing; None: not looked at yet.
+        self._topics: dict[str, tuple[int, int]] | None = None
         self._at_ns = 0
         self._topics_at_ns = 0
         self._lags = lags
@@ -108,21 +110,26 @@ class Recorder:
     ) -> int:
         """The busiest ones; returns how many others there are."""
         totals: dict[str, tuple[int, int]] = {}
+        names: dict[str, None] = {}
         for one in seen():
-            name = one.replica.topic
-            taken, given = totals.get(name, (0, 0))
-            totals[name] = (taken + one.figures[BYTES_IN], given + one.figures[BYTES_OUT])
+            name, figures = one.replica.topic, one.figures
+            names[name] = None
+            if figures[BYTES_IN] or figures[BYTES_OUT]:
+                taken, given = totals.get(name, (0, 0))
+                totals[name] = (taken + figures[BYTES_IN], given + figures[BYTES_OUT])
         before, passed_s = self._topics, (now_ns - self._topics_at_ns) / 1e9
         self._topics, self._topics_at_ns = totals, now_ns
-        rates = {
-            name: (max(0, taken - then[0]) / passed_s, max(0, given - then[1]) / passed_s)
-            for name, (taken, given) in totals.items()
-            if (then := before.get(name)) is not None
-        }
+        if before is None:
+            return 0
+        rates = {}
+        for name, (taken, given) in totals.items():
+            then = before.get(name, (0, 0))
+            rates[name] = max(0, taken - then[0]) / passed_s, max(0, given - then[1]) / passed_s
         kept = busiest({name: sum(both) for name, both in rates.items()}, TOPICS_MAX)
+        kept.update(islice((name for name in names if name not in rates), TOPICS_MAX - len(kept)))
         for name in kept:
-            values[TOPIC_IN, name], values[TOPIC_OUT, name] = rates[name]
-        return len(rates) - len(kept)
+            values[TOPIC_IN, name], values[TOPIC_OUT, name] = rates.get(name, (0.0, 0.0))
+        return len(names) - len(kept)
 
     def _add_groups(self, values: dict[Key, float]) -> int:
         """Those with the largest lag; returns how many others there are."""
