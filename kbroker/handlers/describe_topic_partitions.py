@@ -1,5 +1,7 @@
 """DescribeTopicPartitions (75): version 0. Topics in order of name, a limited number of partitions
 at a time; the cursor of a response says where the next request continues.
+
+With ``topic_limit``, which is ours, the topics are a page of those whose names contain a text.
 """
 
 from __future__ import annotations
@@ -50,6 +52,15 @@ async def handle_describe_topic_partitions(
     names = sorted(named or ctx.image.topics)
     describable = ctx.allowed(AclOperation.DESCRIBE, Kind.TOPIC, names, is_filter=not named)
     response = DescribeTopicPartitionsResponse()
+    if request.topic_limit >= 0:
+        names = [
+            name
+            async for name in ctx.each(names)
+            if name in describable and is_searched(ctx, request, name)
+        ]
+        response.total = len(names)
+        first_name = max(request.skip, 0)
+        names = names[first_name : first_name + request.topic_limit]
     async for name in ctx.each(names):
         if cursor is not None and name < cursor.topic_name:
             continue
@@ -76,6 +87,13 @@ async def handle_describe_topic_partitions(
             response.next_cursor = cursor_at(name, first + len(described.partitions))
             break
     return response
+
+
+def is_searched(ctx: RequestContext, request: DescribeTopicPartitionsRequest, name: str) -> bool:
+    if request.search not in name:
+        return False
+    topic = ctx.image.topics.get(name)
+    return topic is not None and (request.with_internal or not topic.internal)
 
 
 def unknown_code(name: str) -> int:

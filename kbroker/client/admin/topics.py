@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, overload
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.connections.connection import Connection
 from kbroker.client.connections.controller_calls import ask_controller_for_each
-from kbroker.client.errors import ClientError, RejectedError
+from kbroker.client.errors import ClientError, RejectedError, UnsupportedByBroker
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -20,6 +20,8 @@ from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
 BROKER_DEFAULT = -1
 # WIRE: the version of DeleteTopics in which a topic became a row; before, it is a name.
 _FIRST_DELETE_BY_ROW = 6
+# BOUND: topics in one response, for who reads one after the other.
+_TOPICS_AT_ONCE = 100
 _NOT_THERE = frozenset({3, 17})  # UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION
 
 
@@ -91,6 +93,92 @@ class FoundTopics(Sequence[TopicState]):
         if isinstance(index, slice):
             return [_state(row) for row in self._rows[index]]
         return _state(self._rows[index])
+
+
+class SearchedTopics(Sequence[TopicState]):
+    """Topics whose names contain ``search``, sorted by name, of a broker that pages them: what is
+    read is asked for, some at a time. Raises NotPaged where brokers do not, before anything else.
+    """
+
+    def __init__(self, cluster: Cluster, search: str, internal: bool) -> None:
+        self._cluster = cluster
+        self._search = search
+        self._internal = internal
+        self._total: int | None = None
+        self._first = 0
+        self._rows: list[TopicState] = []
+
+    def __len__(self) -> int:
+        if self._total is None:
+            self._ask(0, 0)
+        assert self._total is not None
+        return self._total
+
+    @overload
+    def __getitem__(self, index: int) -> TopicState: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[TopicState]: ...
+
+    def __getitem__(self, index: int | slice) -> TopicState | list[TopicState]:
+        if isinstance(index, slice):
+            if index.step is not None or index.start is None or index.stop is None:
+                return [self[at] for at in range(*index.indices(len(self)))]
+            return self._ask(index.start, max(index.stop - index.start, 0))
+        at = index if index >= 0 else len(self) + index
+        if not self._first <= at < self._first + len(self._rows):
+            self._first, self._rows = at, self._ask(at, _TOPICS_AT_ONCE)
+        if not 0 <= at - self._first < len(self._rows):
+            raise IndexError(index)
+        return self._rows[at - self._first]
+
+    def _ask(self, skip: int, count: int) -> list[TopicState]:
+        """Partitions of one topic may be in several responses."""
+        from kbroker.protocol.messages.describe_topic_partitions import (
+            DescribeTopicPartitionsRequest as Request,
+        )
+
+        request = Request(
+            search=self._search, with_internal=self._internal, skip=skip, topic_limit=count
+        )
+        found: dict[str, TopicState] = {}
+        while True:
+            try:
+                response = self._cluster.call(None, request, what="topics")
+            except UnsupportedByBroker as error:
+                raise NotPaged from error
+            if response.total < 0:
+                raise NotPaged
+            self._total = response.total
+            for row in map(_state, response.topics):
+                known = found.get(row.name)
+                if known is not None:
+                    row = row._replace(partitions=known.partitions + row.partitions)
+                found[row.name] = row
+            at = response.next_cursor
+            if at is None:
+                return list(found.values())
+            request.cursor = Request.Cursor(
+                topic_name=at.topic_name, partition_index=at.partition_index
+            )
+
+
+class NotPaged(Exception):
+    """This broker does not page topics."""
+
+
+def search_topics(cluster: Cluster, search: str, *, internal: bool) -> Sequence[TopicState]:
+    """Topics whose name contains a text, sorted by name. Each is asked for, or made, when it is
+    read. Raises UnreachableError, Timeout.
+    """
+    searched = SearchedTopics(cluster, search, internal)
+    try:
+        len(searched)
+    except NotPaged:
+        return find_topics(
+            cluster, lambda name, is_internal: search in name and (internal or not is_internal)
+        )
+    return searched
 
 
 def list_topics(cluster: Cluster) -> list[TopicState]:

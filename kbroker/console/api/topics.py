@@ -15,7 +15,7 @@ from kbroker.client.admin.topics import (
     create_topics,
     delete_topics,
     describe_topics,
-    find_topics,
+    search_topics,
 )
 from kbroker.client.batches.offsets import (
     EARLIEST,
@@ -110,10 +110,7 @@ class TopicFigures:
 
 def _list(asked: CheckedRequest) -> Topics:
     values = asked.values
-    topics = find_topics(
-        asked.cluster,
-        lambda name, internal: values["search"] in name and (values["internal"] or not internal),
-    )
+    topics = search_topics(asked.cluster, values["search"], internal=values["internal"])
     page, after = page_of(topics, values, lambda topic: topic.name)
     figures = TopicFigures(asked.cluster, page)
     rows = [_row(topic, figures) for topic in page]

@@ -1,4 +1,8 @@
-"""DescribeTopicPartitions (75): Topics and partitions page by page (KIP-966)."""
+"""DescribeTopicPartitions (75): Topics and partitions page by page (KIP-966).
+
+Tagged fields of our own (decision 0037) ask for some of the topics whose name contains a text, and
+how many there are: a page of a hundred needs no rows of ten thousand.
+"""
 
 from kbroker.protocol.api import ApiKey
 from kbroker.protocol.message import Message
@@ -12,6 +16,10 @@ class DescribeTopicPartitionsRequest(Message, api=ApiKey.DESCRIBE_TOPIC_PARTITIO
     cursor                    Cursor          0+  null 0+  = null
       topic_name              string          0+
       partition_index         int32           0+
+    search                    string          0+  tag 10000  ignorable
+    with_internal             bool            0+  tag 10001  ignorable
+    skip                      int32           0+  tag 10002  ignorable
+    topic_limit               int32           0+  tag 10003  = -1  ignorable
     """
 
 
@@ -37,4 +45,5 @@ class DescribeTopicPartitionsResponse(Message, api=ApiKey.DESCRIBE_TOPIC_PARTITI
     next_cursor                    Cursor                                      0+  null 0+  = null
       topic_name                   string                                      0+
       partition_index              int32                                       0+
+    total                          int32                             0+  tag 10000  = -1  ignorable
     """

@@ -28,12 +28,20 @@ class DescribeTopicPartitionsRequest(Message):
     topics: list[DescribeTopicPartitionsRequest.TopicRequest]
     response_partition_limit: int
     cursor: DescribeTopicPartitionsRequest.Cursor | None
+    search: str
+    with_internal: bool
+    skip: int
+    topic_limit: int
     def __init__(
         self,
         *,
         topics: Sequence[DescribeTopicPartitionsRequest.TopicRequest] = ...,
         response_partition_limit: int = ...,
         cursor: DescribeTopicPartitionsRequest.Cursor | None = ...,
+        search: str = ...,
+        with_internal: bool = ...,
+        skip: int = ...,
+        topic_limit: int = ...,
     ) -> None: ...
 
 
@@ -93,10 +101,12 @@ class DescribeTopicPartitionsResponse(Message):
     throttle_time_ms: int
     topics: list[DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic]
     next_cursor: DescribeTopicPartitionsResponse.Cursor | None
+    total: int
     def __init__(
         self,
         *,
         throttle_time_ms: int = ...,
         topics: Sequence[DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic] = ...,
         next_cursor: DescribeTopicPartitionsResponse.Cursor | None = ...,
+        total: int = ...,
     ) -> None: ...

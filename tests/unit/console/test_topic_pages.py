@@ -37,6 +37,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, set[str]]]:
         calls.append(("sizes", set(names)))
         return {(name, 0): 5 for name in names}
 
+    def refuse(*_: Any) -> Any:
+        raise topic_admin.NotPaged
+
+    monkeypatch.setattr(topic_admin.SearchedTopics, "_ask", refuse)  # as of Kafka's brokers
     topic, part = MetadataResponse.MetadataResponseTopic, MetadataResponse.MetadataResponsePartition
     parts = [part(partition_index=0, leader_id=0, replica_nodes=[0], isr_nodes=[0])]
     rows = [topic(name=f"topic-{n:05}", partitions=parts) for n in reversed(range(COUNT))]

@@ -222,6 +222,50 @@ class TestDescribeTopicPartitions:
             cursor = response.next_cursor.topic_name, response.next_cursor.partition_index
         assert seen == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1)]
 
+    def searched(self, process: NetworkProcess, **asked: Any) -> tuple[list[str], int]:
+        response = process.ask(DescribeTopicPartitionsRequest(**asked), 0)
+        return [topic.name for topic in response.topics], response.total
+
+    def test_page_of_topics_is_told_with_how_many_there_are(self, process: NetworkProcess) -> None:
+        """A client that shows a hundred topics would decode a row for each of ten thousand."""
+        for name in ("ab", "bc", "cab"):
+            process.add_topic(name, name.encode().ljust(16), [5])
+        process.add_topic("__ab", b"i" * 16, [6], internal=True)
+
+        assert self.searched(process, topic_limit=2) == (["a", "ab"], 5)
+        assert self.searched(process, topic_limit=2, skip=3) == (["bc", "cab"], 5)
+        assert self.searched(process, topic_limit=9, skip=5) == ([], 5)
+        assert self.searched(process, topic_limit=0) == ([], 5)
+        assert self.searched(process, topic_limit=9, search="ab") == (["ab", "cab"], 2)
+        internal = self.searched(process, topic_limit=9, search="ab", with_internal=True)
+        assert internal == (["__ab", "ab", "cab"], 3)
+        assert self.searched(process)[1] == -1, "not unless asked"
+
+    def test_page_of_topics_has_none_that_may_not_be_seen(self, process: NetworkProcess) -> None:
+        process.follow(deny_names("a"))
+
+        assert self.searched(process, topic_limit=9) == (["b"], 1)
+
+    def test_page_of_topics_with_many_partitions_is_continued(
+        self, process: NetworkProcess
+    ) -> None:
+        process.add_topic("c", b"c" * 16, [5])
+        request = DescribeTopicPartitionsRequest(
+            response_partition_limit=2, topic_limit=2, skip=0, search=""
+        )
+        seen = []
+        for _ in range(4):
+            response = process.ask(request, 0)
+            seen += [(name, n) for name, numbers in self.pages(response) for n in numbers]
+            request.cursor = response.next_cursor
+            if response.next_cursor is None:
+                break
+            request.cursor = DescribeTopicPartitionsRequest.Cursor(
+                topic_name=response.next_cursor.topic_name,
+                partition_index=response.next_cursor.partition_index,
+            )
+        assert seen == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1)]
+
     def test_describe_topic_partitions_limit_of_the_broker_counts(self) -> None:
         process = NetworkProcess(max_request_partition_size_limit="1")
         process.add_topic("a", b"a" * 16, [0, 1])
