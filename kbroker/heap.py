@@ -6,7 +6,7 @@ import gc
 import sys
 
 from kbroker._ext.base.heap_holes import fill_holes
-from kbroker._ext.base.libc import keep_blocks
+from kbroker._ext.base.libc import keep_blocks, share_heap
 
 # BOUND: memory kept at the end of the heap. Blocks up to the largest size for which glibc does not
 # use a separate mapping.
@@ -52,9 +52,11 @@ def return_freed_memory() -> None:
 
     With its defaults it learns from the first large block that is freed to keep such blocks, in a
     heap for each thread: a process that decodes a megabyte once in a while, in one of several
-    threads, would keep one for each. A hint, as above.
+    threads, would keep one for each. Python lets one of them run at a time: they share a heap. A
+    hint, as above.
     """
     keep_blocks(_FREE_BYTES, _SMALL_BLOCK_BYTES_MAX)
+    share_heap()
 
 
 # Rounds of the collector's second generation, each for some 7,000 new objects, after which all

@@ -18,6 +18,9 @@ from kbroker.types import BrokerId, SlotId
 
 NO_SLOT = SlotId(-1)
 MISSING = "missing brokers"  # in ``ClusterImage.derived``
+# Of the many topics without settings of their own.
+NO_CONFIG: dict[str, str] = {}
+Lists = dict[tuple[BrokerId, ...], list[BrokerId]]
 # BOUND: topics whose deletion time is remembered.
 GONE_MAX = 1000
 
@@ -95,8 +98,9 @@ class ClusterImage:
         """
         topics: dict[str, TopicChange] = {}
         documents = delta.get("topics", {})
+        shared: Lists = {}
         images = {
-            name: None if document is None else self._topic_image(name, document)
+            name: None if document is None else self._topic_image(name, document, shared)
             for name, document in documents.items()
         }
         self.derived = {}  # not cleared: a response for the old image may be in progress
@@ -151,9 +155,9 @@ class ClusterImage:
         self._note_gone(name for name, one in topics.items() if one.old and not one.new)
         return ImageChanges(topics, "broker_config" in delta, "quotas" in delta)
 
-    def _topic_image(self, name: str, document: dict[str, Any]) -> TopicImage:
+    def _topic_image(self, name: str, document: dict[str, Any], shared: Lists) -> TopicImage:
         if "changed" not in document:
-            return topic_image(name, document)
+            return topic_image(name, document, shared)
         known = self.topics.get(name)
         if known is None or known.topic_id.hex() != document["id"]:
             raise DocumentError(f"topic {name} of the image: changes of an unknown topic")
@@ -203,16 +207,22 @@ class ClusterImage:
         return gone_s is not None and time.monotonic() - gone_s < within_s
 
 
-def topic_image(name: str, document: dict[str, Any]) -> TopicImage:
-    """A topic from its JSON form. Raises DocumentError."""
+def topic_image(name: str, document: dict[str, Any], shared: Lists) -> TopicImage:
+    """A topic from its JSON form. shared: equal lists of brokers become one, as thousands of
+    partitions have the same replicas. Raises DocumentError.
+    """
     try:
+        for partition in document["partitions"]:
+            for field in ("isr", "replicas"):
+                brokers = partition[field]
+                partition[field] = shared.setdefault(tuple(brokers), brokers)
         partitions = tuple(PartitionImage(**p) for p in document["partitions"])
         return TopicImage(
             name,
             bytes.fromhex(document["id"]),
             document["internal"],
             partitions,
-            document["config"],
+            document["config"] or NO_CONFIG,
             bytes.fromhex(document.get("creation", "")),
         )
     except (KeyError, TypeError, ValueError) as error:

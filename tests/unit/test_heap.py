@@ -40,6 +40,45 @@ def test_freed_memory_is_used_again() -> None:
     assert page_faults_of_a_round() < 400
 
 
+KEPT_OF_THREADS = """
+import threading
+from pathlib import Path
+from kbroker.heap import return_freed_memory
+return_freed_memory()
+
+def work():
+    for size in (1 << 17, 1 << 20, 3 << 20):
+        blocks = [bytearray(b"x") * size for _ in range(4)]
+        blocks.clear()
+    small = [bytearray(700) for _ in range(2000)]
+    small.clear()
+    done.release()
+    ending.wait()
+
+def private():
+    text = Path("/proc/self/smaps_rollup").read_text()
+    return next(int(line.split()[1]) for line in text.splitlines() if "Private_Dirty" in line)
+
+done, ending = threading.Semaphore(0), threading.Event()
+before = private()
+threads = [threading.Thread(target=work) for _ in range(8)]
+for thread in threads:
+    thread.start()
+    done.acquire()
+print(private() - before)
+ending.set()
+"""
+
+
+@measures_memory
+def test_freed_memory_of_threads_is_given_back() -> None:
+    """With malloc's defaults each thread keeps a heap, and in it what it has had once."""
+    text = subprocess.run(
+        [sys.executable, "-c", KEPT_OF_THREADS], stdout=subprocess.PIPE, check=True, timeout=60
+    ).stdout
+    assert int(text) < 4096
+
+
 def made(count: int) -> list[bytes]:
     """Objects of one size, 144 bytes with their headers."""
     return [bytes(111) for _ in range(count)]

@@ -38,6 +38,17 @@ Detail = tuple[str, str, int, int, int]
 Sum = tuple[str, str, int, int, int, int, int]
 
 
+class _Labels(dict[str, str]):
+    """By value, each made when it is first wanted."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __missing__(self, value: str) -> str:
+        made = self[value] = label(self._name, value)
+        return made
+
+
 class LagCollector:
     """Asks, and keeps what it was told. left_out: offsets of which only sums are told. count: of
     the offsets that there are. history: gets the lags whenever they are told.
@@ -64,8 +75,8 @@ class LagCollector:
         self._states: list[calls.GroupSummary] = []
         self.left_out = self.count = 0
         # By name: there may be a million pairs of them, each in several series.
-        self._group_labels: dict[str, str] = {}
-        self._topic_labels: dict[str, str] = {}
+        self._group_labels = _Labels(GROUP)
+        self._topic_labels = _Labels(TOPIC)
 
     @property
     def is_fresh(self) -> bool:
@@ -107,7 +118,8 @@ class LagCollector:
 
     def _take(self, offsets: list[calls.AllOffsets | None], ends: Ends) -> None:
         self._sums, self._shards, self._states = [], [], []
-        self._group_labels, self._topic_labels = {}, {}
+        self._group_labels.clear()
+        self._topic_labels.clear()
         all_shards = [
             (region, shard)
             for region, one in zip(self._regions, offsets, strict=True)
@@ -123,8 +135,6 @@ class LagCollector:
             of_topics = [ends.get(name) for name in shard.topic_names]
             sums_of = sums(region, shard.start, shard.count, of_topics)
             names, topics = shard.group_names, shard.topic_names
-            self._group_labels.update((name, label(GROUP, name)) for name in names)
-            self._topic_labels.update((name, label(TOPIC, name)) for name in topics)
             self._sums += [
                 (names[group], topics[topic], *values) for (group, topic), values in sums_of.items()
             ]

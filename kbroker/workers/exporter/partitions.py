@@ -38,7 +38,13 @@ class LocalReplica(Tags):
         self.topic = topic
         self.number = number
         self.image = image
-        self.text = f'{label("topic", topic)},partition="{number}"'
+
+    def __getattr__(self, name: str) -> str:
+        """The text, when it is first wanted: by a scrape, not by the console."""
+        if name != "text":
+            raise AttributeError(name)
+        self.text = f'{label("topic", self.topic)},partition="{self.number}"'
+        return self.text
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
@@ -55,6 +61,14 @@ class TopicTags(Tags):
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
         return (("topic", self.topic),)
+
+
+class _TopicTagsByName(dict[str, TopicTags]):
+    """Made when they are first wanted."""
+
+    def __missing__(self, name: str) -> TopicTags:
+        made = self[name] = TopicTags(name)
+        return made
 
 
 class Seen(NamedTuple):
@@ -151,7 +165,7 @@ class PartitionFigures:
         self._figures = figures
         self._min_in_sync = min_in_sync
         self._replicas: list[LocalReplica] | None = None
-        self._topic_tags: dict[str, Tags] = {}
+        self._topic_tags = _TopicTagsByName()
 
     def forget(self) -> None:
         """The image has changed."""
@@ -160,7 +174,7 @@ class PartitionFigures:
     def replicas(self) -> list[LocalReplica]:
         """All replicas of this broker."""
         if self._replicas is None:
-            self._topic_tags = {name: TopicTags(name) for name in self._image.topics}
+            self._topic_tags.clear()
             self._replicas = [
                 LocalReplica(name, number, partition)
                 for name, topic in sorted(self._image.topics.items())

@@ -94,3 +94,28 @@ def test_broker_that_left_is_remembered_until_it_is_back() -> None:
 
     assert image.departed == {}
     assert image.missing() == []
+
+
+def test_partitions_with_the_same_replicas_share_a_list() -> None:
+    """In each process, two lists of their own took 160 bytes of each of ten thousand partitions."""
+    partition = {"leader": 0, "leader_epoch": 0, "slot": 1, "slot_incarnation": 1}
+    image = ClusterImage()
+    image.apply(
+        {
+            "snapshot": True,
+            "version": 1,
+            "topics": {
+                name: {
+                    "id": name * 32,
+                    "internal": False,
+                    "config": {},
+                    "partitions": [{**partition, "isr": [0, 1], "replicas": list(replicas)}],
+                }
+                for name, replicas in (("a", [0, 1]), ("b", [0, 1]), ("c", [1, 0]))
+            },
+        }
+    )
+
+    (a,), (b,), (c,) = (image.topics[name].partitions for name in "abc")
+    assert (a.replicas, c.replicas) == ([0, 1], [1, 0])
+    assert a.isr is b.isr is a.replicas is b.replicas is c.isr

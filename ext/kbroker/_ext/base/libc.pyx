@@ -11,8 +11,16 @@ cdef extern from *:
         return 0;
     #endif
     }
+    static int share_heap_of_all(void) {
+    #ifdef M_ARENA_MAX
+        return mallopt(M_ARENA_MAX, 1);
+    #else
+        return 0;
+    #endif
+    }
     """
     bint keep_blocks_of(int kept_bytes, int block_bytes_max) nogil
+    bint share_heap_of_all() nogil
 
 cdef extern from "<sys/prctl.h>" nogil:
     int prctl(int option, ...)
@@ -29,6 +37,11 @@ def keep_blocks(int kept_bytes, int block_bytes_max) -> bool:
     False: this C library knows no such thing.
     """
     return keep_blocks_of(kept_bytes, block_bytes_max)
+
+
+def share_heap() -> bool:
+    """Have threads that begin from now on share malloc's heap, instead of one for each. False: as above."""
+    return share_heap_of_all()
 
 
 def signal_at_parents_death(int number) -> None:

@@ -58,6 +58,14 @@ def view(clock: Clock) -> MetadataView:
     return MetadataView(clock, backoff_s=0.1, backoff_max_s=0.5)
 
 
+def test_partitions_of_brokers_without_racks_share_an_empty_set():
+    found = response(("t", 0, [partition(n, replicas=(1,)) for n in range(2)]))
+
+    first, second = found.topics["t"].partitions.values()
+    assert first.racks == frozenset()
+    assert first.racks is second.racks
+
+
 def test_partitions_are_sorted_with_the_racks_of_their_replicas():
     parts = [partition(1, -1, 4, (2, 3)), partition(0, 1, 3, (1, 2))]
 
