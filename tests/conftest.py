@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from support.running import forked_workers
 from support.running.left_out import left_out
 from support.running.own_process import run_in_own_process
 from support.running.sanitizer import TIME_FACTOR
@@ -61,10 +62,11 @@ settings.load_profile("kbroker")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Load the plugin unless the installed package has done so."""
+    """Load the plugin unless the installed package has done so, and that of test processes."""
     waiting.PATIENCE_S = PATIENCE_S * TIME_FACTOR
     if not config.pluginmanager.has_plugin("kbroker"):
         config.pluginmanager.register(plugin, "kbroker")
+    config.pluginmanager.register(forked_workers, "forked workers")
 
 
 @pytest.hookimpl(trylast=True)

@@ -48,6 +48,7 @@ class Costs:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._before = 0.0
+        self._pid = os.getpid()
         self._starts = 0
 
     def pytest_collection_finish(self) -> None:
@@ -69,6 +70,8 @@ class Costs:
 
     def _write(self, file: str, name: str) -> None:
         now = cpu_seconds(os.getpid())
+        if os.getpid() != self._pid:  # a fork of the process that has collected
+            self._pid, self._before = os.getpid(), 0.0
         row = [file, name, round(now - self._before, 2), self._starts]
         self._before, self._starts = now, 0
         with self._path.open("a") as rows:
