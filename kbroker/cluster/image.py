@@ -48,6 +48,8 @@ class DepartedBroker(NamedTuple):
 
 
 class PartitionImage(NamedTuple):
+    """In JSON, an array of its fields in this order."""
+
     leader: BrokerId
     leader_epoch: int
     isr: list[BrokerId]
@@ -163,8 +165,8 @@ class ClusterImage:
             raise DocumentError(f"topic {name} of the image: changes of an unknown topic")
         partitions = list(known.partitions)
         try:
-            for number, partition in document["changed"]:
-                partitions[number] = PartitionImage(**partition)
+            for number, fields in document["changed"]:
+                partitions[number] = _partition_image(fields, shared)
         except (IndexError, TypeError, ValueError) as error:
             raise DocumentError(f"topic {name} of the image: {error!r}") from error
         return known._replace(partitions=tuple(partitions))
@@ -212,11 +214,7 @@ def topic_image(name: str, document: dict[str, Any], shared: Lists) -> TopicImag
     partitions have the same replicas. Raises DocumentError.
     """
     try:
-        for partition in document["partitions"]:
-            for field in ("isr", "replicas"):
-                brokers = partition[field]
-                partition[field] = shared.setdefault(tuple(brokers), brokers)
-        partitions = tuple(PartitionImage(**p) for p in document["partitions"])
+        partitions = tuple(_partition_image(fields, shared) for fields in document["partitions"])
         return TopicImage(
             name,
             bytes.fromhex(document["id"]),
@@ -227,6 +225,13 @@ def topic_image(name: str, document: dict[str, Any], shared: Lists) -> TopicImag
         )
     except (KeyError, TypeError, ValueError) as error:
         raise DocumentError(f"topic {name} of the image: {error!r}") from error
+
+
+def _partition_image(fields: list[Any], shared: Lists) -> PartitionImage:
+    leader, leader_epoch, isr, replicas, *more = fields
+    isr = shared.setdefault(tuple(isr), isr)
+    replicas = shared.setdefault(tuple(replicas), replicas)
+    return PartitionImage(leader, leader_epoch, isr, replicas, *more)
 
 
 def changed_numbers(document: dict[str, Any] | None) -> list[int] | None:

@@ -268,27 +268,28 @@ class HostImage:
         }
 
 
-def _partition(view: TopicView, number: int, for_io_worker: bool) -> Document:
+def _partition(view: TopicView, number: int, for_io_worker: bool) -> list[Any]:
+    """The fields of a ``PartitionImage``, without those at the end that have their default."""
     known = UNKNOWN if view.known is None else view.known.get(number, UNKNOWN)
     replica = None if view.hosted is None else view.hosted.get(number)
     state: KnownPartition | LedPartition = known
-    more: Document = {}
+    more: list[Any] = []
     if for_io_worker and replica is not None:
         state = replica.told
         if replica.told.is_new:
-            more = {"is_new": True}
+            more = [True]
     elif known.offline_replicas:
-        more = {"offline": list(known.offline_replicas)}
-    return {
-        "leader": state.leader,
-        "leader_epoch": state.leader_epoch,
-        "isr": state.isr,
-        "replicas": state.replicas,
-        "slot": NO_SLOT if replica is None else replica.slot,
-        "slot_incarnation": 0 if replica is None else replica.slot_incarnation,
-        "partition_epoch": state.partition_epoch,
-        **more,
-    }
+        more = [False, list(known.offline_replicas)]
+    return [
+        state.leader,
+        state.leader_epoch,
+        state.isr,
+        state.replicas,
+        NO_SLOT if replica is None else replica.slot,
+        0 if replica is None else replica.slot_incarnation,
+        state.partition_epoch,
+        *more,
+    ]
 
 
 def _union(some: Iterable[Iterable[T]]) -> dict[T, None]:

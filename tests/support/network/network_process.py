@@ -23,7 +23,7 @@ from kbroker._ext.shared.partition_table import (
     PartitionTable,
     region_size,
 )
-from kbroker.cluster.image import ClusterImage
+from kbroker.cluster.image import ClusterImage, PartitionImage
 from kbroker.cluster.settings import effective_config
 from kbroker.config.loader import BrokerConfig, Listener
 from kbroker.errors import ErrorCode, WireError
@@ -68,15 +68,7 @@ def topic_document(
         "internal": internal,
         "config": config or {},
         "partitions": [
-            {
-                "leader": leader,
-                "leader_epoch": leader_epoch,
-                "isr": [0],
-                "replicas": list(replicas),
-                "slot": slot,
-                "slot_incarnation": 1,
-            }
-            for slot in slots
+            PartitionImage(leader, leader_epoch, [0], list(replicas), slot, 1) for slot in slots
         ],
     }
 

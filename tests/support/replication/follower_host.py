@@ -15,7 +15,7 @@ from kbroker._ext.io.io_loop import IoLoop
 from kbroker._ext.shared.log_figures import LogFigures
 from kbroker._ext.shared.log_figures import region_size as figures_size
 from kbroker._ext.shared.replication_quota import FOLLOWER, ReplicationQuota, region_size
-from kbroker.cluster.image import ClusterImage
+from kbroker.cluster.image import ClusterImage, PartitionImage
 from kbroker.config.loader import BrokerConfig
 from kbroker.ipc.rpc import Rpc
 from kbroker.peers.endpoints import listener_for_brokers
@@ -110,7 +110,7 @@ class FollowerHost:
             "id": (b"t" * 16).hex(),
             "internal": False,
             "config": self.topic,
-            "partitions": [dict(row) for row in self.partitions],
+            "partitions": [PartitionImage(**row) for row in self.partitions],
         }
         delta = {
             "version": self.image.version + 1,

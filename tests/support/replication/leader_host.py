@@ -90,7 +90,6 @@ class LeaderHost:
         self.document = topic_document(b"t" * 16, [0], leader=ME, leader_epoch=1)
         self.live = [ME, *replicas]
         self.tell(isr=isr, replicas=replicas, is_new=True)
-        del self.document["partitions"][0]["is_new"]
 
     # -- the io worker --
 
@@ -139,7 +138,8 @@ class LeaderHost:
 
     def tell(self, **fields: Any) -> None:
         """Change the partition, or the brokers that live, in the image."""
-        self.document["partitions"][0].update(fields)
+        (partition,) = self.document["partitions"]
+        self.document["partitions"] = [partition._replace(**{"is_new": False, **fields})]
         brokers: dict[str, Any] = {
             str(number): {"endpoints": [["PLAINTEXT", "h", 9092, "PLAINTEXT"]], "rack": None}
             for number in self.live

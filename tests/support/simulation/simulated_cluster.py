@@ -27,7 +27,7 @@ from kbroker.cluster.control_requests import (
     PartitionKey,
     StopReplica,
 )
-from kbroker.cluster.image import ClusterImage
+from kbroker.cluster.image import ClusterImage, PartitionImage
 from kbroker.controller.configs.stored_configs import ConfiguredHosting, StoredConfigs
 from kbroker.controller.election.active_controller import ActiveController
 from kbroker.controller.election.failover import Failover, FailoverCounts
@@ -485,14 +485,15 @@ class Broker:
             for place in list(self.published):
                 if place[1][0] == name and (is_whole or place[1][1] in rows):
                     del self.published[place]
-        for number, row in rows.items():
+        for number, fields in rows.items():
             assert document is not None
-            if for_io_worker and row["slot"] >= 0:
-                place = document["id"], (name, number)
-                self.published[place] = row["leader_epoch"], row["partition_epoch"]
-            key = document["id"], number, row["leader_epoch"], row["partition_epoch"]
-            if row["leader"] != NO_LEADER:  # stopped, without an elected controller, or unknown
-                assert self.cluster.sent_leaders[key] == row["leader"], (name, row)
+            row = PartitionImage(*fields)
+            epochs = row.leader_epoch, row.partition_epoch
+            if for_io_worker and row.slot >= 0:
+                self.published[document["id"], (name, number)] = epochs
+            key = document["id"], number, *epochs
+            if row.leader != NO_LEADER:  # stopped, without an elected controller, or unknown
+                assert self.cluster.sent_leaders[key] == row.leader, (name, row)
 
     async def stop_replicas(self, replicas: Sequence[StoppedReplica]) -> None:
         for one in replicas:

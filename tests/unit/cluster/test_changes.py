@@ -90,7 +90,7 @@ def test_other_settings_reconfigure_a_topic_and_reassign_nothing(images: Images)
 
 def test_other_replicas_reassign_a_topic_and_another_leader_does_not(images: Images) -> None:
     moved, led = topic_document(A, [0, 1]), topic_document(A, [0, 1], leader=1, leader_epoch=1)
-    moved["partitions"][1]["replicas"] = [0, 1]
+    moved["partitions"][1] = moved["partitions"][1]._replace(replicas=[0, 1])
 
     assert images.apply(t=led).reassigned() == set()
     assert images.apply(t=moved).reassigned() == {"t"}
@@ -126,10 +126,11 @@ def test_partition_is_new_once_whatever_else_of_its_topic_changes(images: Images
     one.
     """
     document = topic_document(B, [5])
-    document["partitions"][0]["is_new"] = True
+    (created_here,) = document["partitions"]
+    document["partitions"] = [created_here._replace(is_new=True)]
 
     first, second = images.apply(u=document), images.apply(u=document)
-    document["partitions"][0]["slot_incarnation"] += 1
+    document["partitions"] = [created_here._replace(is_new=True, slot_incarnation=2)]
     third = images.apply(u=document)
 
     found = [[change.is_new for change in changes.partitions()]

@@ -19,7 +19,9 @@ pytestmark = pytest.mark.unit
     [
         {"id": "no digits"},
         {"id": None},
-        {"partitions": [{"leader": 0}]},
+        {"partitions": [[0]]},
+        {"partitions": [[0, 0, 1, [0], 1, 1]]},
+        {"partitions": [[0, 0, [0], [0], 1, 1, 0, False, [], 9]]},
         {"partitions": None},
         {"config": "missing"},
     ],
@@ -98,7 +100,6 @@ def test_broker_that_left_is_remembered_until_it_is_back() -> None:
 
 def test_partitions_with_the_same_replicas_share_a_list() -> None:
     """In each process, two lists of their own took 160 bytes of each of ten thousand partitions."""
-    partition = {"leader": 0, "leader_epoch": 0, "slot": 1, "slot_incarnation": 1}
     image = ClusterImage()
     image.apply(
         {
@@ -109,7 +110,7 @@ def test_partitions_with_the_same_replicas_share_a_list() -> None:
                     "id": name * 32,
                     "internal": False,
                     "config": {},
-                    "partitions": [{**partition, "isr": [0, 1], "replicas": list(replicas)}],
+                    "partitions": [[0, 0, [0, 1], list(replicas), 1, 1]],
                 }
                 for name, replicas in (("a", [0, 1]), ("b", [0, 1]), ("c", [1, 0]))
             },

@@ -91,9 +91,8 @@ def test_metadata_offline_replicas_are_on_dead_brokers_and_in_failed_directories
 ) -> None:
     """Broker 0 lives, but the controller knows that its log directory has failed."""
     document = topic_document(b"o" * 16, [5, 6])
-    for partition in document["partitions"]:
-        partition["replicas"] = [0, 9]
-    document["partitions"][1]["offline"] = [0, 9]
+    first, second = (one._replace(replicas=[0, 9]) for one in document["partitions"])
+    document["partitions"] = [first, second._replace(offline=[0, 9])]
     process.apply(topics={"off": document})
     partitions = process.ask(by_name("off"), 12).topics[0].partitions
     assert [partition.offline_replicas for partition in partitions] == [[9], [0, 9]]

@@ -24,9 +24,10 @@ from kbroker.cluster.control_requests import (
     StopReplica,
     UpdateMetadata,
 )
+from kbroker.cluster.image import PartitionImage
 from kbroker.errors import ErrorCode
 from kbroker.hosting.hosting import Hosting
-from kbroker.hosting.image import Changes
+from kbroker.hosting.image import Changes, HostImage
 from kbroker.hosting.slots import SlotAssignments
 from kbroker.ipc.calls import StoppedReplica
 from kbroker.ipc.pending import Pending
@@ -174,16 +175,23 @@ def test_log_that_cannot_be_opened_is_in_the_response(broker: Broker) -> None:
     assert broker.ask(led(1)).partitions == {KEY: ErrorCode.KAFKA_STORAGE_ERROR}
 
 
+def partitions(image: HostImage, *, for_io_worker: bool) -> list[PartitionImage]:
+    """Those of the topic, as a process is told when it starts."""
+    document = image.snapshot(for_io_worker)["topics"]["t"]
+    assert document is not None
+    return [PartitionImage(*fields) for fields in document["partitions"]]
+
+
 def test_io_workers_go_by_roles_and_others_by_the_metadata(broker: Broker) -> None:
     """The two may differ for seconds."""
     broker.ask(led(1, leader=0))
     image = broker.hosting.image
     assert image.snapshot(for_io_worker=False)["topics"] == {}
     broker.ask(known(0, leader=1))
-    (theirs,) = image.snapshot(for_io_worker=False)["topics"]["t"]["partitions"]
-    (roles,) = image.snapshot(for_io_worker=True)["topics"]["t"]["partitions"]
-    assert (theirs["leader"], theirs["leader_epoch"], theirs["slot"]) == (1, 0, 0)
-    assert (roles["leader"], roles["leader_epoch"], roles["slot"]) == (0, 1, 0)
+    (theirs,) = partitions(image, for_io_worker=False)
+    (roles,) = partitions(image, for_io_worker=True)
+    assert (theirs.leader, theirs.leader_epoch, theirs.slot) == (1, 0, 0)
+    assert (roles.leader, roles.leader_epoch, roles.slot) == (0, 1, 0)
 
 
 def test_each_process_is_told_once_of_what_concerns_it(broker: Broker) -> None:
@@ -194,20 +202,15 @@ def test_each_process_is_told_once_of_what_concerns_it(broker: Broker) -> None:
     told = [(list(c.of_io_workers), list(c.of_others)) for c in broker.processes.told]
     first, second = ("t", 0), ("t", 1)
     assert told == [([second], [second]), ([first], []), ([], [first])]
-    numbers = [
-        partition["leader"]
-        for partition in broker.hosting.image.snapshot(for_io_worker=True)["topics"]["t"][
-            "partitions"
-        ]
-    ]
-    assert numbers == [0, 0]
+    image = broker.hosting.image
+    assert [one.leader for one in partitions(image, for_io_worker=True)] == [0, 0]
 
 
 def test_partition_between_others_of_which_nothing_is_known_has_no_leader(broker: Broker) -> None:
     broker.ask(led(1, number=1))
-    first, second = broker.hosting.image.snapshot(True)["topics"]["t"]["partitions"]
-    assert (first["leader"], first["replicas"], first["slot"]) == (-1, [], -1)
-    assert (second["leader"], second["slot"]) == (0, 0)
+    first, second = partitions(broker.hosting.image, for_io_worker=True)
+    assert (first.leader, first.replicas, first.slot) == (-1, [], -1)
+    assert (second.leader, second.slot) == (0, 0)
 
 
 def test_broker_that_is_gone_is_null_once(broker: Broker) -> None:
@@ -354,8 +357,8 @@ def test_offline_replicas_are_told_to_whoever_serves_metadata(broker: Broker) ->
     row = request.partitions[0]._replace(offline_replicas=[1])
     broker.ask(request._replace(partitions=[row]))
     image = broker.hosting.image
-    assert image.snapshot(for_io_worker=False)["topics"]["t"]["partitions"][0]["offline"] == [1]
-    assert "offline" not in image.snapshot(for_io_worker=True)["topics"]["t"]["partitions"][0]
+    assert [one.offline for one in partitions(image, for_io_worker=False)] == [[1]]
+    assert [one.offline for one in partitions(image, for_io_worker=True)] == [()]
 
 
 def test_two_topics_of_one_name_are_not_mixed(broker: Broker) -> None:
@@ -364,15 +367,15 @@ def test_two_topics_of_one_name_are_not_mixed(broker: Broker) -> None:
     again = {"t": b"2" * 16}
     broker.ask(led(0)._replace(topic_ids=again))
     image = broker.hosting.image
-    (theirs, other) = image.snapshot(for_io_worker=False)["topics"]["t"]["partitions"]
+    (theirs, other) = partitions(image, for_io_worker=False)
     hosted = image.snapshot(for_io_worker=True)["topics"]["t"]
-    assert (theirs["slot"], other["leader_epoch"]) == (-1, 7)
+    assert (theirs.slot, other.leader_epoch) == (-1, 7)
     assert (hosted["id"], len(hosted["partitions"])) == (again["t"].hex(), 1)
     response = broker.ask(led(9, number=1))
     assert response.partitions == {("t", 1): ErrorCode.INCONSISTENT_TOPIC_ID}
     assert broker.ask(known(0)._replace(topic_ids=again)).error == ErrorCode.NONE
-    (now,) = image.snapshot(for_io_worker=False)["topics"]["t"]["partitions"]
-    assert now["slot"] == hosted["partitions"][0]["slot"]
+    (now,) = partitions(image, for_io_worker=False)
+    assert now.slot == PartitionImage(*hosted["partitions"][0]).slot
 
 
 def test_broker_that_will_stop_leads_on_but_follows_nobody_any_more(broker: Broker) -> None:
@@ -407,7 +410,7 @@ def test_delta_has_the_changed_partitions_of_a_topic_that_the_processes_have(
     broker.ask(led(2, number=1) if for_io_worker else known(2, number=1))
 
     ((number, row),) = delta_of(broker, for_io_worker=for_io_worker)["changed"]
-    assert (number, row["leader_epoch"]) == (1, 2)
+    assert (number, PartitionImage(*row).leader_epoch) == (1, 2)
 
 
 def test_delta_has_the_changed_partition_of_a_topic_that_io_workers_had_before_it_was_known(
@@ -424,7 +427,7 @@ def test_delta_has_the_changed_partition_of_a_topic_that_io_workers_had_before_i
     broker.ask(led(2, number=1))
 
     ((number, row),) = delta_of(broker, for_io_worker=True)["changed"]
-    assert (number, row["leader_epoch"]) == (1, 2)
+    assert (number, PartitionImage(*row).leader_epoch) == (1, 2)
 
 
 def test_io_workers_learn_of_the_partitions_between_theirs_when_the_topic_is_known(
@@ -433,12 +436,12 @@ def test_io_workers_learn_of_the_partitions_between_theirs_when_the_topic_is_kno
     for number in (0, 2):
         broker.ask(led(1, number=number))
     (_, between, _) = delta_of(broker, for_io_worker=True)["partitions"]
-    assert between["leader"] == NO_LEADER
+    assert PartitionImage(*between).leader == NO_LEADER
 
     broker.ask(known(4, number=1))
 
     ((number, row),) = delta_of(broker, for_io_worker=True)["changed"]
-    assert (number, row["leader_epoch"]) == (1, 4)
+    assert (number, PartitionImage(*row).leader_epoch) == (1, 4)
 
 
 def test_delta_has_the_whole_topic_when_it_has_grown_or_its_settings_change(

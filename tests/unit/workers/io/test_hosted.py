@@ -20,7 +20,7 @@ from kbroker._ext.shared.partition_table import (
     ONLINE,
     REPAIRING,
 )
-from kbroker.cluster.image import ClusterImage
+from kbroker.cluster.image import ClusterImage, PartitionImage
 from kbroker.config.loader import BrokerConfig
 from kbroker.ipc.calls import StoppedReplica
 from kbroker.ipc.rpc import Pending, Rpc, run
@@ -89,9 +89,14 @@ class Worker:
 
     def change(self, partition: int, **fields: Any) -> OpeningLogs:
         """Publish a change of a partition, with nothing else of its topic."""
-        row = self.document["partitions"][partition]
-        row.update(fields)
+        row = self.replace(partition, fields)
         return self.publish(t={"id": self.document["id"], "changed": [[partition, row]]})
+
+    def replace(self, partition: int, fields: dict[str, Any]) -> PartitionImage:
+        """Change a partition in the document."""
+        row: PartitionImage = self.document["partitions"][partition]._replace(**fields)
+        self.document["partitions"][partition] = row
+        return row
 
     def forget(self, name: str) -> None:
         """Publish an image without a topic."""
@@ -104,7 +109,7 @@ class Worker:
 
     def tell(self, partition: int = 0, **fields: Any) -> None:
         """Change a partition in the image."""
-        self.document["partitions"][partition].update(fields)
+        self.replace(partition, fields)
         self.publish()
 
     def log(self, slot: int = 0) -> Any:
@@ -336,7 +341,8 @@ def test_topic_made_again_begins_empty_in_its_own_slots(worker: Worker) -> None:
     worker.stop(("t", 0, 0, 1), ("t", 1, 1, 1))
     worker.forget("t")
     document = topic_document(b"n" * 16, [0, 3])
-    document["partitions"][0]["slot_incarnation"] = 2
+    first, second = document["partitions"]
+    document["partitions"] = [first._replace(slot_incarnation=2), second]
     worker.publish(t=document)
 
     assert worker.log(0).log_end_offset == 0
@@ -427,7 +433,7 @@ def test_logs_that_wait_are_opened_once_in_the_roles_of_a_later_change(
 ) -> None:
     before = len(worker.opened)
     for number in range(16):
-        worker.document["partitions"][number]["leader_epoch"] = number
+        worker.replace(number, {"leader_epoch": number})
     assert worker.publish().done.value == {}
 
     assert [worker.slot(number)[1] for number in range(16)] == list(range(16))
@@ -496,8 +502,7 @@ def test_late_order_does_not_delete_a_later_replica(worker: Worker) -> None:
 def lead_with_others(worker: Worker, number: int = 5, **more: Any) -> int:
     """Have a replica led here that was not open before; the role in its slot."""
     worker.document = topic_document(b"u" * 16, [number])
-    row = {**worker.document["partitions"][0], **LEADS_OTHERS, **more}
-    worker.document["partitions"] = [row]
+    worker.replace(0, LEADS_OTHERS | more)
     worker.publish(u=worker.document)
     return worker.slot(number)[0]
 

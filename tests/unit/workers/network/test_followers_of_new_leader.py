@@ -19,10 +19,10 @@ def followers_after(**changed: Any) -> frozenset[int]:
     """Of a topic with a partition that broker 1 leads, after it has changed."""
     image = ClusterImage()
     document = topic_document(b"t" * 16, [0], leader=1)
-    document["partitions"][0] |= {"replicas": [1, ME, 2], "isr": [1, ME, 2]}
+    partition = document["partitions"][0]._replace(replicas=[1, ME, 2], isr=[1, ME, 2])
+    document["partitions"] = [partition]
     image.apply({"version": 1, "topics": {"t": document}})
-    row = document["partitions"][0] | changed
-    changes = {"id": document["id"], "changed": [[0, row]]}
+    changes = {"id": document["id"], "changed": [[0, partition._replace(**changed)]]}
     return followers_of_new_leader(image.apply({"version": 2, "topics": {"t": changes}}), ME)
 
 
