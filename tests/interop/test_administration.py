@@ -17,6 +17,7 @@ from kbroker.testing import Broker, wait_until
 pytestmark = pytest.mark.interop
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
+MESSAGE_TOO_LARGE = 10
 INVALID_TOPIC = 17
 TOPIC_ALREADY_EXISTS = 36
 INVALID_PARTITIONS = 37
@@ -77,8 +78,21 @@ def test_added_partitions_are_written_and_read(driver: AdminDriver, made: str) -
 @pytest.mark.parametrize("driver", ADMINS, indirect=True)
 def test_altered_setting_takes_effect(driver: AdminDriver, made: str) -> None:
     driver.alter_topic_config(made, "max.message.bytes", "1000")
-    assert driver.topic_config(made)["max.message.bytes"] == "1000"
-    assert code_of(driver.produce, made, [Message(b"x" * 2000)]) == 10
+
+    def is_told() -> bool:
+        return driver.topic_config(made)["max.message.bytes"] == "1000"
+
+    def is_refused() -> bool:
+        try:
+            driver.produce(made, [Message(b"x" * 2000)])
+        except ClientError as error:
+            assert error.code == MESSAGE_TOO_LARGE
+            return True
+        return False
+
+    # Brokers of a cluster hear of it one after the other.
+    wait_until(is_told, what="the setting is described")
+    wait_until(is_refused, what="a large message is refused")
     driver.produce(made, [Message(b"x" * 500)])
 
 
