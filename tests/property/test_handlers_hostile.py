@@ -112,6 +112,7 @@ def busy_process(random: Random) -> NetworkProcess:
     )
     process.set_response("write_markers", lambda to, markers: [0] * len(markers))
     process.set_each_response("describe_producers", lambda to, slot: {"producers": []})
+    process.set_response("late_transactions", lambda to, before_ms: [])
     process.set_response("commit_stored_offsets", lambda to, **args: None)
     process.set_response(
         "fetch_stored_offsets", lambda to, group, partitions: [None] * len(partitions)

@@ -36,8 +36,8 @@ def image(*leaders: int, name: str = "t") -> ClusterImage:
     """Topic t whose partitions these brokers lead; broker GONE is not live."""
     found = ClusterImage()
     document = topic_document(TOPIC_ID, [-1] * len(leaders), leader_epoch=EPOCH)
-    for partition, leader in zip(document["partitions"], leaders, strict=True):
-        partition["leader"] = leader
+    rows = zip(document["partitions"], leaders, strict=True)
+    document["partitions"] = [partition._replace(leader=leader) for partition, leader in rows]
     brokers = {
         str(number): {
             "endpoints": [

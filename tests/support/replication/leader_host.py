@@ -82,7 +82,7 @@ class LeaderHost:
         )
         self.served: dict[str, Any] = {}
         self.low_watermarks = LowWatermarks(self, self.loop)
-        self.partition_calls = PartitionCalls(self)
+        self.partition_calls = PartitionCalls(self, self.store.manager)
         # As the network process writes them.
         self.times = SessionTimes(mmap.mmap(-1, session_times.region_size(1)), 0)
         self.in_sync = InSync(self, self.loop, self.times, broker_id=ME)

@@ -153,7 +153,7 @@ CONSUMERS = [
         [
             Edit(
                 CONSUMER + "fetcher:Fetcher._rejected",
-                "if code in _MOVED:\n        part.retry_at = now + self._backoff_s",
+                "if code in _MOVED:\n        part.fetch_later(self._retries, now)",
                 "if code in _MOVED:\n        part.retry_at = float('inf')",
             )
         ],

@@ -24,7 +24,6 @@ START_MS = 1_700_000_000_000
 
 def figures_of(topics: int) -> PartitionFigures:
     image = ClusterImage()
-    partition = {"leader": 0, "leader_epoch": 0, "isr": [0], "replicas": [0]}
     image.apply(
         {
             "snapshot": True,
@@ -34,7 +33,7 @@ def figures_of(topics: int) -> PartitionFigures:
                     "id": f"{number:032x}",
                     "internal": False,
                     "config": {},
-                    "partitions": [{**partition, "slot": number, "slot_incarnation": 1}],
+                    "partitions": [[0, 0, [0], [0], number, 1]],
                 }
                 for number in range(topics)
             },
