@@ -58,6 +58,9 @@ EXPECTING_WAIT_MS = 50
 # an idle cluster of many brokers, fetches that only wait are most of what there is to do.
 IDLE_AFTER_MS = 5_000
 IDLE_WAIT_FACTOR = 10
+# A response that comes before this part of its time was sent for a reason. Clocks of turns differ
+# by some ms.
+EARLY_SHARE = 0.9
 # Such a wait is at most this part of replica.lag.time.max.ms: the leader takes two of them for no
 # silence (``in_sync``). And of replica.socket.timeout.ms.
 IDLE_WAIT_SHARE = 6
@@ -416,7 +419,8 @@ class LeaderLink:
                 self._awaited = None
                 now_ms = self._owner.now_ms()
                 # An empty response that comes early tells to ask again: there may be more to fetch.
-                if not self.fetch.is_empty or now_ms - self._sent_at_ms < self.fetch.wait_max_ms:
+                waited_ms = now_ms - self._sent_at_ms
+                if not self.fetch.is_empty or waited_ms < EARLY_SHARE * self.fetch.wait_max_ms:
                     self._news_ms = now_ms
         finally:
             self._owner.quota.add(self.fetch.throttled_bytes - throttled, self._owner.now_ms())

@@ -443,11 +443,13 @@ def edited(one: Edit) -> Iterator[None]:
     plain: Callable[..., Any] = before.fget if isinstance(before, property) else before
     source = textwrap.dedent(inspect.getsource(getattr(plain, "__func__", plain)))
     assert source.count(one.old) == 1, f"{one.place} has {source.count(one.old)} times {one.old!r}"
-    # Within a function whose ``__class__`` it sees, as ``super()`` has it from a class.
+    # Within a function whose ``__class__`` it sees, as ``super()`` has it from a class. In there, a
+    # function of the module with the method's name would be hidden.
+    source = source.replace(one.old, one.new).replace(f"def {last}(", "def edited_one(", 1)
     code = (
         "from __future__ import annotations\ndef made(__class__):\n"
-        + textwrap.indent(source.replace(one.old, one.new), "    ")
-        + f"\n    return {last}"
+        + textwrap.indent(source, "    ")
+        + "\n    return edited_one"
     )
     made: dict[str, Any] = {}
     exec(compile(code, one.place, "exec"), vars(module), made)
