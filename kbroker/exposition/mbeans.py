@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from kbroker.exposition.text import escape
+
+T = TypeVar("T")
 
 # Kinds of MBeans: a counter (a Meter in Kafka), a gauge, a share from 0 to 1, the distribution of
 # times in milliseconds (a Histogram or a Timer), and an attribute of an MBean that has several.
@@ -66,6 +68,17 @@ class Tags:
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
         return self._pairs
+
+
+class MadeByName(dict[str, T]):
+    """What ``make`` makes of names, each when it is first wanted."""
+
+    def __init__(self, make: Callable[[str], T]) -> None:
+        self._make = make
+
+    def __missing__(self, name: str) -> T:
+        made = self[name] = self._make(name)
+        return made
 
 
 def label(name: str, value: str) -> str:

@@ -50,6 +50,7 @@ class AcceptorWorker(Worker):
     """Owns the listening sockets and the connection limits."""
 
     kind: ClassVar[ProcessKind] = ProcessKind.ACCEPTOR
+    usual_tick_ms = SLOW_TICK_MS
 
     def __init__(self, context: ProcessContext) -> None:
         super().__init__(context)
@@ -82,9 +83,6 @@ class AcceptorWorker(Worker):
             self._resume_at[position] = 0  # until a network process is ready
         self.rpc.serve(calls.IMAGE, self._on_image)
         run(self._join()).then(_raise_error)
-
-    def tick_ms(self) -> int:
-        return SLOW_TICK_MS
 
     def tick(self, now: int) -> None:
         self._notice_restarts()

@@ -144,6 +144,7 @@ class Worker:
     """Base class of the child processes."""
 
     kind: ClassVar[ProcessKind]
+    usual_tick_ms: ClassVar[int] = TICK_MS
 
     def __init__(self, context: ProcessContext) -> None:
         self.context = context
@@ -182,7 +183,7 @@ class Worker:
 
     def tick_ms(self) -> int:
         """The time until the next tick."""
-        return TICK_MS
+        return self.usual_tick_ms
 
     def next_deadline_ms(self) -> int | None:
         """When the process wants to run again without an event, on the clock of ``now_ms``."""

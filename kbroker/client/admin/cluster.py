@@ -121,32 +121,49 @@ def _counted(cluster: Cluster) -> ClusterSummary | None:
     present = [row for row in response.brokers if not row.is_fenced]
     cluster.know({row.broker_id: (row.host, row.port) for row in present})
     troubled = {
-        (row.topic, row.partition): PartitionState(
-            row.partition,
-            row.leader if row.leader >= 0 else None,
-            list(row.replicas),
-            list(row.isr),
-            [],
-        )
+        (row.topic, row.partition): _troubled(row.partition, row.leader, row.replicas, row.isr)
         for row in response.troubled
     }
-    return ClusterSummary(
-        response.cluster_id,
-        response.controller_id if response.controller_id >= 0 else None,
-        sorted(
+    return _summarized(
+        response,
+        (
             BrokerState(row.broker_id, row.host, row.port, row.rack, row.leads, row.replicas)
             for row in present
         ),
-        response.topics,
-        response.internal_topics,
-        response.partitions,
-        sorted(key for key, row in troubled.items() if row.leader is None),
-        sorted(key for key, row in troubled.items() if len(row.isr) < len(row.replicas)),
+        (response.topics, response.internal_topics, response.partitions),
         [
             _with_address(_missing(row.broker_id, troubled.values()), row)
             for row in sorted(response.brokers, key=lambda row: int(row.broker_id))
             if row.is_fenced and row.replicas > 0
         ],
+        troubled,
+    )
+
+
+def _troubled(
+    number: int, leader: int, replicas: Iterable[int], isr: Iterable[int]
+) -> PartitionState:
+    return PartitionState(number, leader if leader >= 0 else None, list(replicas), list(isr), [])
+
+
+def _summarized(
+    response: Any,
+    brokers: Iterable[BrokerState],
+    counts: tuple[int, int, int],
+    missing: list[MissingBroker],
+    troubled: dict[tuple[str, int], PartitionState],
+) -> ClusterSummary:
+    """counts: of topics, of internal ones, of partitions. troubled: all without a leader, or with
+    too few replicas in sync.
+    """
+    return ClusterSummary(
+        response.cluster_id,
+        response.controller_id if response.controller_id >= 0 else None,
+        sorted(brokers),
+        *counts,
+        sorted(key for key, row in troubled.items() if row.leader is None),
+        sorted(key for key, row in troubled.items() if len(row.isr) < len(row.replicas)),
+        missing,
         troubled,
     )
 
@@ -195,25 +212,15 @@ def _ask(cluster: Cluster) -> tuple[MetadataResponse, list[Any]]:
 def _summary(response: MetadataResponse, rows: list[Any]) -> ClusterSummary:
     leads: dict[int, int] = {}
     replicas: dict[int, int] = {}
-    offline: list[tuple[str, int]] = []
-    under_replicated: list[tuple[str, int]] = []
     troubled: dict[tuple[str, int], PartitionState] = {}
     for topic in rows:
         for part in topic.partitions:
             leads[part.leader_id] = leads.get(part.leader_id, 0) + 1
             for node in part.replica_nodes:
                 replicas[node] = replicas.get(node, 0) + 1
-            if part.leader_id < 0:
-                offline.append((topic.name, part.partition_index))
-            if len(part.isr_nodes) < len(part.replica_nodes):
-                under_replicated.append((topic.name, part.partition_index))
             if part.leader_id < 0 or len(part.isr_nodes) < len(part.replica_nodes):
-                troubled[topic.name, part.partition_index] = PartitionState(
-                    part.partition_index,
-                    part.leader_id if part.leader_id >= 0 else None,
-                    list(part.replica_nodes),
-                    list(part.isr_nodes),
-                    [],
+                troubled[topic.name, part.partition_index] = _troubled(
+                    part.partition_index, part.leader_id, part.replica_nodes, part.isr_nodes
                 )
     brokers = [
         BrokerState(
@@ -226,15 +233,15 @@ def _summary(response: MetadataResponse, rows: list[Any]) -> ClusterSummary:
         )
         for row in response.brokers
     ]
-    return ClusterSummary(
-        response.cluster_id,
-        response.controller_id if response.controller_id >= 0 else None,
-        sorted(brokers),
+    counts = (
         len(rows),
         sum(bool(topic.is_internal) for topic in rows),
         sum(len(topic.partitions) for topic in rows),
-        sorted(offline),
-        sorted(under_replicated),
+    )
+    return _summarized(
+        response,
+        brokers,
+        counts,
         [
             _missing(node, troubled.values())
             for node in sorted(replicas.keys() - {row.node_id for row in response.brokers})

@@ -38,8 +38,9 @@ REPLICATION = (
         doc="Bytes that a follower requests per partition."),
     Key("replica.fetch.wait.max.ms", INT, 500, HIGH,
         doc=
-            "Longest wait of a follower's fetch at the leader; below replica.lag.time.max.ms. Ten "
-            "times as long if nothing was written for 5 s and replica.fetch.min.bytes is 1."),
+            "Longest wait of a follower's fetch at the leader; below replica.lag.time.max.ms. Up "
+            "to ten times as long, a sixth of that at most, if nothing was written for 5 s and "
+            "replica.fetch.min.bytes is 1."),
     Key("replica.fetch.backoff.ms", INT, 1000, MEDIUM, low=0,
         doc="Backoff after a failed replication fetch."),
     Key("replica.fetch.min.bytes", INT, 1, HIGH,

@@ -48,6 +48,7 @@ class CleanerWorker(Worker):
     """The cleaner process; see the module."""
 
     kind = ProcessKind.CLEANER
+    usual_tick_ms = SLOW_TICK_MS
 
     def setup(self) -> None:
         context = self.context
@@ -248,9 +249,6 @@ class CleanerWorker(Worker):
 
     def in_thread(self, thread: int, function: Any, *args: Any) -> Pending[Any]:
         return self.threads.run(thread, partial(function, *args))
-
-    def tick_ms(self) -> int:
-        return SLOW_TICK_MS
 
     def tick(self, now: int) -> None:
         counters = self.counters

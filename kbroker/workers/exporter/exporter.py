@@ -115,6 +115,7 @@ class ExporterWorker(Worker):
     """Serves HTTP from the process table and the counters."""
 
     kind: ClassVar[ProcessKind] = ProcessKind.EXPORTER
+    usual_tick_ms = SLOW_TICK_MS
 
     def __init__(self, context: ProcessContext) -> None:
         super().__init__(context)
@@ -217,9 +218,6 @@ class ExporterWorker(Worker):
         if self._resume_at_ms is not None and now_ms() >= self._resume_at_ms:
             self._resume_at_ms = None
             self.add_reader(self._listener.fileno(), self._accept)
-
-    def tick_ms(self) -> int:
-        return SLOW_TICK_MS
 
     def tick(self, now: int) -> None:
         for connection in [c for c in self._open.values() if c.deadline <= now]:

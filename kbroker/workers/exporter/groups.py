@@ -11,11 +11,12 @@ import mmap
 import time
 from array import array
 from collections.abc import Callable, Container, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from kbroker._ext.shared.group_offsets import entries, rows, sums
 from kbroker.errors import WireError
-from kbroker.exposition.mbeans import Sample, Tags, label, plain_lines
+from kbroker.exposition.mbeans import MadeByName, Sample, Tags, label, plain_lines
 from kbroker.ipc import calls
 from kbroker.ipc.process_table import Address
 from kbroker.ipc.rpc import Rpc
@@ -36,17 +37,6 @@ Ends = dict[str, bytes]
 Detail = tuple[str, str, int, int, int]
 # group, topic, sum of offsets, sum of lags or -1, largest lag or -1, its partition and offset
 Sum = tuple[str, str, int, int, int, int, int]
-
-
-class _Labels(dict[str, str]):
-    """By value, each made when it is first wanted."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __missing__(self, value: str) -> str:
-        made = self[value] = label(self._name, value)
-        return made
 
 
 class LagCollector:
@@ -75,8 +65,8 @@ class LagCollector:
         self._states: list[calls.GroupSummary] = []
         self.left_out = self.count = 0
         # By name: there may be a million pairs of them, each in several series.
-        self._group_labels = _Labels(GROUP)
-        self._topic_labels = _Labels(TOPIC)
+        self._group_labels = MadeByName(partial(label, GROUP))
+        self._topic_labels = MadeByName(partial(label, TOPIC))
 
     @property
     def is_fresh(self) -> bool:

@@ -13,7 +13,16 @@ from typing import NamedTuple
 from kbroker._ext.shared.log_figures import LogFigures
 from kbroker._ext.shared.partition_table import LEADER, ONLINE, PartitionTable
 from kbroker.cluster.image import NO_SLOT, ClusterImage, PartitionImage
-from kbroker.exposition.mbeans import GAUGE, METER, Bean, Sample, Samples, Tags, label
+from kbroker.exposition.mbeans import (
+    GAUGE,
+    METER,
+    Bean,
+    MadeByName,
+    Sample,
+    Samples,
+    Tags,
+    label,
+)
 from kbroker.replication.following import fetcher_number
 from kbroker.replication.partition import least_in_sync
 
@@ -61,14 +70,6 @@ class TopicTags(Tags):
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
         return (("topic", self.topic),)
-
-
-class _TopicTagsByName(dict[str, TopicTags]):
-    """Made when they are first wanted."""
-
-    def __missing__(self, name: str) -> TopicTags:
-        made = self[name] = TopicTags(name)
-        return made
 
 
 class Seen(NamedTuple):
@@ -165,7 +166,7 @@ class PartitionFigures:
         self._figures = figures
         self._min_in_sync = min_in_sync
         self._replicas: list[LocalReplica] | None = None
-        self._topic_tags = _TopicTagsByName()
+        self._topic_tags = MadeByName(TopicTags)
 
     def forget(self) -> None:
         """The image has changed."""

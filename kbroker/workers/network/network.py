@@ -572,7 +572,7 @@ def followers_of_new_leader(changes: ImageChanges, broker_id: int) -> frozenset[
     """The followers of partitions that this broker leads in a new leader epoch.
 
     A follower fetches them with its next request. Until then nothing is committed in them, and its
-    present request may wait at this broker for half a second.
+    present request may wait at this broker for seconds.
     """
     return frozenset(
         follower

@@ -1,6 +1,6 @@
 """The standing partitions of followers' sessions, which have nothing new.
 
-A follower's session may have thousands of partitions, most of them idle, and sends a request twice a second. What has
+A follower's session may have thousands of partitions, most of them idle, and sends requests all the time. What has
 nothing new is taken out of the session's order of service and stands here, with this process's bit in the slot's mask, until
 the slot changes. So a request looks only at partitions of which something is known to be new, or not yet told.
 
