@@ -4,8 +4,9 @@
     python tests/support/running/costs.py /tmp/costs
 
 Each test process appends its rows to the file; the second command sums them up by folder, and
-names the files that cost most. Compare runs on a machine that does nothing else: on a busy one, CPU
-seconds become more, too.
+names the files that cost most. The kernel counts for each test process, in a control group of its
+own: this needs root. Compare runs on a machine that does nothing else: on a busy one, CPU seconds
+become more, too.
 """
 
 from __future__ import annotations
@@ -15,31 +16,41 @@ import os
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-TICKS = os.sysconf("SC_CLK_TCK")
-# In /proc/<pid>/stat, after the name: utime, stime and those of children that have been waited for.
-TIMES = slice(11, 15)
 COLLECTION = "(collection)"
 FILES_SHOWN = 60
 
 
-def cpu_seconds(pid: int) -> float:
-    """Of a process, its descendants, and those of them that have ended and been waited for."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-        children = [
-            int(child)
-            for task in os.listdir(f"/proc/{pid}/task")
-            for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split()
-        ]
-    except OSError:  # it has ended
-        return 0.0
-    own = sum(map(int, stat.rpartition(")")[2].split()[TIMES])) / TICKS
-    return own + sum(map(cpu_seconds, children))
+class ControlGroup:
+    """That of this process and of all that it starts, also when their parents have ended."""
+
+    IS_V1 = Path("/sys/fs/cgroup/cpuacct").is_dir()
+    ROOT = Path("/sys/fs/cgroup/cpuacct" if IS_V1 else "/sys/fs/cgroup")
+    PREFIX = "kbroker-tests-"
+
+    def __init__(self) -> None:
+        self._path = self.ROOT / f"{self.PREFIX}{os.getpid()}"
+        self._usage = self._path / ("cpuacct.usage" if self.IS_V1 else "cpu.stat")
+        self._unit = 1e9 if self.IS_V1 else 1e6
+        self._path.mkdir(exist_ok=True)
+        (self._path / "cgroup.procs").write_text(str(os.getpid()))
+
+    def cpu_seconds(self) -> float:
+        """CPU time since the group was made."""
+        words = self._usage.read_text().split()  # v1: ns; v2: "usage_usec", us, and more
+        return int(words[-1] if len(words) == 1 else words[1]) / self._unit
+
+    @classmethod
+    def remove_unused(cls) -> None:
+        """Those of runs that have ended: the kernel keeps what has processes."""
+        for path in cls.ROOT.glob(f"{cls.PREFIX}*"):
+            with suppress(OSError):
+                path.rmdir()
 
 
 class Costs:
@@ -47,8 +58,9 @@ class Costs:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._before = 0.0
         self._pid = os.getpid()
+        self._group = ControlGroup()
+        self._before = 0.0
         self._starts = 0
 
     def pytest_collection_finish(self) -> None:
@@ -58,6 +70,8 @@ class Costs:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[Any]:
         """With setup and teardown: a fixture that tests share is the cost of the first."""
+        if os.getpid() != self._pid:  # a fork of the process that has collected
+            self._pid, self._group, self._before = os.getpid(), ControlGroup(), 0.0
         try:
             return (yield)
         finally:
@@ -69,9 +83,7 @@ class Costs:
         self._write(COLLECTION, "(the end)")
 
     def _write(self, file: str, name: str) -> None:
-        now = cpu_seconds(os.getpid())
-        if os.getpid() != self._pid:  # a fork of the process that has collected
-            self._pid, self._before = os.getpid(), 0.0
+        now = self._group.cpu_seconds()
         row = [file, name, round(now - self._before, 2), self._starts]
         self._before, self._starts = now, 0
         with self._path.open("a") as rows:
@@ -93,6 +105,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """In each process that runs tests; that is not the one that distributes them."""
     path = os.environ.get("KBROKER_TEST_COSTS")
     is_worker = hasattr(config, "workerinput") or not config.getoption("numprocesses", None)
+    if path and not hasattr(config, "workerinput"):
+        ControlGroup.remove_unused()
     if path and is_worker:
         config.pluginmanager.register(Costs(Path(path)))
 

@@ -121,7 +121,10 @@ def collect(job: dict[str, Any]) -> None:
     config.workeroutput = {}
     worker = remote.interactor = _worker_class()(config, job)
     try:
-        config.hook.pytest_cmdline_main(config=config)
+        try:
+            config.hook.pytest_cmdline_main(config=config)
+        except pytest.UsageError as error:
+            print(f"ERROR: {error}", file=sys.stderr)
         worker.fork()  # unless this is one: pytest has ended before the tests, which workers report
     finally:
         _ended.set()
