@@ -61,9 +61,10 @@ class Simulation:
         found: dict[str, Any] = {
             "bootstrap.servers": ",".join(f"broker:{9000 + n}" for n in range(NODES)),
             "auto.offset.reset": "earliest",
-            "request.timeout.ms": 6_000,
-            "default.api.timeout.ms": 20_000,
-            "socket.connection.setup.timeout.ms": 3_000,
+            # Longer than anything may wait for a broker that is gone, if nobody takes its place.
+            "request.timeout.ms": 20_000 if self.is_steady else 6_000,
+            "default.api.timeout.ms": 40_000 if self.is_steady else 20_000,
+            "socket.connection.setup.timeout.ms": 20_000 if self.is_steady else 3_000,
             "metadata.max.age.ms": 15_000,
             "max.poll.interval.ms": self.poll_s * 1000,
         }
@@ -113,7 +114,10 @@ class Simulation:
         if self.is_steady:
             if not self._killed and broker.number != brokers.coordinator:
                 self._killed = True
+                brokers.move(key, to=broker)  # it is asked about positions, and does not respond
                 brokers.kill(broker, chance.random() < 0.5)
+            elif brokers.is_well(brokers.nodes[brokers.leads[key].leader]):
+                brokers.move(key)
             return
         kind = chance.choices(
             ("move", "silence", "cut", "slow", "errors", "coordinator", "kill", "member", "pause",

@@ -206,10 +206,11 @@ class Brokers:
             broker.views[key] = self.leads[key]
             self.disturbed[key] = self.world.now
 
-    def move(self, key: Key, cut: int = 0) -> None:
-        """Another broker leads. cut: batches that are lost in an unclean election."""
+    def move(self, key: Key, cut: int = 0, to: Broker | None = None) -> None:
+        """Another broker leads (to: this one). cut: batches that are lost in an unclean election."""
         lead = self.leads[key]
-        able = [one.number for one in self.nodes if self.is_well(one) and one.number != lead.leader]
+        among = self.nodes if to is None else [to]
+        able = [one.number for one in among if self.is_well(one) and one.number != lead.leader]
         if able:
             epoch = lead.epoch + self.world.random.choice((1, 1, 2))
             chosen = self.world.random.choice(able)
