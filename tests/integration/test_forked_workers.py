@@ -110,6 +110,33 @@ def test_what_cannot_be_collected_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_path_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    code, text = output(tmp_path, "no_such_file.py")
+
+    assert code != pytest.ExitCode.OK
+    assert "ERROR: file or directory not found" in text
+    assert "INTERNALERROR" not in text
+
+
+def test_worker_whose_end_takes_long_ends_in_silence(tmp_path: Path) -> None:
+    """execnet interrupts it after five seconds."""
+    (tmp_path / "test_passes.py").write_text("def test_passes(): pass\n")
+    (tmp_path / "conftest.py").write_text(
+        "import os, signal\n"
+        "def pytest_configure(config):\n"
+        "    config.add_cleanup(interrupt)\n"
+        "def interrupt():\n"
+        "    if 'PYTEST_XDIST_WORKER' in os.environ:\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+    )
+
+    code, text = output(tmp_path)
+
+    assert code == pytest.ExitCode.OK
+    assert "KeyboardInterrupt" not in text
+
+
+@pytest.mark.slow
 def test_a_collector_that_fails_or_dies_fails_the_run(tmp_path: Path) -> None:
     """Instead of a run without end, or one without tests that passes."""
     (tmp_path / "test_passes.py").write_text("def test_passes(): pass\n")

@@ -171,6 +171,10 @@ def _worker_class() -> type[Any]:
             capturing.start_global_capturing()
             return bool(super().pytest_runtestloop(session))
 
+        @pytest.hookimpl
+        def pytest_unconfigure(self) -> None:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # from execnet, if this takes five seconds
+
         def fork(self) -> None:
             """Return in each fork, connected to the controller; nothing happens in a fork."""
             if self.serving is not None:
