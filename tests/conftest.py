@@ -30,6 +30,8 @@ PATIENCE_S = 30.0
 # How much there is of what repeats (tools/exam.py).
 SCALE = max(1, int(os.environ.get("KBROKER_FAULT_SCALE", "1")))
 TESTS = Path(__file__).resolve().parent
+# What ``make test`` selects.
+WITHOUT_SLOW = "not slow"
 # The folders whose tests mostly wait, and those that mostly compute; of each the slowest first.
 WAITING = (
     "spark/",
@@ -58,11 +60,13 @@ settings.register_profile(
     derandomize="KBROKER_CI" in os.environ,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.load_profile("kbroker")
+settings.register_profile("without slow tests", settings.get_profile("kbroker"), max_examples=40)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Load the plugin unless the installed package has done so, and that of test processes."""
+    is_quick = config.getoption("markexpr") == WITHOUT_SLOW
+    settings.load_profile("without slow tests" if is_quick else "kbroker")
     waiting.PATIENCE_S = PATIENCE_S * TIME_FACTOR
     if not config.pluginmanager.has_plugin("kbroker"):
         config.pluginmanager.register(plugin, "kbroker")
@@ -169,7 +173,7 @@ def pytest_collection() -> Iterator[None]:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
     """The tests left out are reported at the end, before pytest's own last line."""
     yield
-    if terminalreporter.config.getoption("markexpr") == "not slow":
+    if terminalreporter.config.getoption("markexpr") == WITHOUT_SLOW:
         terminalreporter.write_line("slow tests are not among these: make test-all runs them, too")
     reports = terminalreporter.getreports("skipped")
     text = left_out(report.longrepr[2] for report in reports if isinstance(report.longrepr, tuple))

@@ -23,7 +23,7 @@ from kbroker.testing import Broker, wait_until
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(180)]
 
 TESTS = Path(__file__).resolve().parent.parent
-CLIENTS, CLIENTS_MAX, CLIENTS_A_PROCESS = 50, 200, 25
+CLIENTS, CLIENTS_MAX, CLIENTS_A_PROCESS = 25, 200, 25
 # Half an hour at scale 20.
 SECONDS, SECONDS_OF_SCALE, SECONDS_MAX = 3, 90, 4 * 3600
 KINDS = ("network", "io")

@@ -68,7 +68,7 @@ def done_since(history: History, began: float, kind: str, index: int) -> int:
     return history.operations(began, time.monotonic(), others(kind, index))
 
 
-@pytest.mark.parametrize("kind", some_of(KINDS, ["network", "io", "controller"]))
+@pytest.mark.parametrize("kind", some_of(KINDS, ["network", "io"]))
 def test_killed_process_loses_nothing_and_others_continue(
     kind: str, seed: int, scale: int, leftovers: Leftovers
 ) -> None:

@@ -5,6 +5,7 @@ import re
 import pytest
 from support.drivers.java import java_missing
 from support.drivers.kafka_tools import run_tool
+from support.running.grids import some_of
 from support.storage.compaction import compact, stored_batches
 from support.storage.log_files import legacy_message, make_partition, run
 from support.storage.log_store import NOW_MS, LogStore, append, batch, end_transaction, sent
@@ -36,7 +37,7 @@ def dump(libraries, directory) -> str:
     return run_tool(libraries, main, "--deep-iteration", "--files", ",".join(files))
 
 
-@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("clean", some_of([True, False], [False]))
 def test_dump_tool_reads_every_file(tmp_path, libraries, clean):
     store = LogStore(tmp_path)
     log = store.open(**{"segment.bytes": 30_000, "index.interval.bytes": 500})
@@ -62,7 +63,7 @@ def test_dump_tool_reads_every_file(tmp_path, libraries, clean):
     store.stop(clean=False)
 
 
-@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("clean", some_of([True, False], [False]))
 def test_dump_tool_reads_transactions(tmp_path, libraries, clean):
     store = LogStore(tmp_path)
     log = store.open(**{"segment.bytes": 700})
@@ -117,7 +118,7 @@ def test_kbroker_log_shows_what_the_dump_tool_shows(tmp_path, libraries):
     assert rows(text) == rows(dump(libraries, directory))
 
 
-@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("magic", some_of([0, 1], [1]))
 def test_kbroker_log_shows_old_messages_as_the_dump_tool_does(tmp_path, libraries, magic):
     inner = b"".join(legacy_message(magic, at if magic else 1 + at, b"v") for at in range(3))
     path = tmp_path / "00000000000000000000.log"

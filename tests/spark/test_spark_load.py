@@ -273,6 +273,7 @@ def _group_is_gone(group: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_two_drivers_at_once_load_each_record_once(
     spark: Any, kbroker_broker: Broker, topic: str, tmp_path: Path
 ) -> None:

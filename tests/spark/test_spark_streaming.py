@@ -362,9 +362,10 @@ def test_read_stream_helper_and_projection(spark, bootstrap, topic, tmp_path):
 
 @pytest.mark.parametrize(
     "prefetched",
-    ["0", pytest.param("2000", marks=pytest.mark.slow)],
+    ["0", "2000"],
     ids=["by tasks", "by the driver"],
 )
+@pytest.mark.slow
 def test_broker_that_restarts_while_a_stream_reads_loses_and_repeats_nothing(
     spark, topic, tmp_path, prefetched
 ):

@@ -11,7 +11,7 @@ from typing import Any
 from support.running.grids import some_of
 
 # Each takes some milliseconds.
-SEEDS_AT_ONCE = 100
+SEEDS_AT_ONCE = 50
 
 
 def seeded(variant: int = 0) -> Random:

@@ -207,7 +207,7 @@ class Brokers:
             self.disturbed[key] = self.world.now
 
     def move(self, key: Key, cut: int = 0, to: Broker | None = None) -> None:
-        """Another broker leads (to: this one). cut: batches that are lost in an unclean election."""
+        """Another broker leads, ``to`` if given. cut: batches lost in an unclean election."""
         lead = self.leads[key]
         among = self.nodes if to is None else [to]
         able = [one.number for one in among if self.is_well(one) and one.number != lead.leader]

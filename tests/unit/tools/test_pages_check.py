@@ -139,5 +139,6 @@ def test_line_of_the_changelog_with_several_effects_is_found():
     assert [line.partition(": ")[0] for line in pages.long_changes(page)] == ["CHANGELOG.md:2"]
 
 
+@pytest.mark.slow  # make lint looks as well
 def test_pages_have_no_findings():
     assert list(pages.findings(ROOT)) == []
