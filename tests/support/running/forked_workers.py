@@ -106,6 +106,12 @@ _messages: SimpleQueue[tuple[Any, dict[str, Any], dict[str, Any]] | None] = Simp
 _ended = Event()
 
 
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """execnet interrupts a worker whose end takes longer than five seconds."""
+    if hasattr(config, "workerinput"):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def collect(job: dict[str, Any]) -> None:
     """Collect, fork workers until the controller ends; in a worker, run tests."""
     from _pytest.config import _prepareconfig
@@ -170,10 +176,6 @@ def _worker_class() -> type[Any]:
             self.fork()
             capturing.start_global_capturing()
             return bool(super().pytest_runtestloop(session))
-
-        @pytest.hookimpl
-        def pytest_unconfigure(self) -> None:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # from execnet, if this takes five seconds
 
         def fork(self) -> None:
             """Return in each fork, connected to the controller; nothing happens in a fork."""
