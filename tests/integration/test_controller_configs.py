@@ -2,6 +2,7 @@
 
 import os
 import signal
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,32 @@ from kbroker.errors import ErrorCode
 pytestmark = pytest.mark.integration
 
 
+# Of groups that nobody has joined.
+NAMES = ["g", "a/b", ".", "..", "größe", " ", "%2E", "x" * 5000]
+SIZES = count(2000)
+
+
 @pytest.fixture
 def harness(tmp_path):
-    harness = ControllerHarness(tmp_path).start()
-    harness.call("create_topics", topics=[topic("t", retention_ms="5", segment_bytes="1000000")])
+    harness = started(tmp_path)
     yield harness
     harness.close()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """For tests whose changes are refused or undone; no process of it ends."""
+    harness = started(tmp_path_factory.mktemp("shared"))
+    harness.call("create_topics", topics=[topic("u")])
+    yield harness
+    harness.close()
+
+
+def started(directory):
+    """With a topic that has settings of its own."""
+    harness = ControllerHarness(directory).start()
+    harness.call("create_topics", topics=[topic("t", retention_ms="5", segment_bytes="1000000")])
+    return harness
 
 
 def alter(harness, *resources, **args):
@@ -86,24 +107,29 @@ def test_incremental_changes_single_settings(harness):
     assert config_of(harness)["cleanup.policy"] == "compact"
 
 
-@pytest.mark.parametrize("name", ["g", "a/b", ".", "..", "größe", " ", "%2E", "x" * 5000])
-def test_group_may_have_settings_before_it_is_there(harness, name):
-    assert change(harness, of_group(name, (SESSION, SET, "50000"))) == [(0, None)]
+def test_groups_may_have_settings_before_they_are_there(harness):
+    for name in NAMES:
+        assert change(harness, of_group(name, (SESSION, SET, "50000"))) == [(0, None)]
     for address in (IO_0, NETWORK):
-        assert harness.peers[address].image.group_config == {name: {SESSION: "50000"}}
-    assert alter(harness, of_group(name, (HEARTBEAT, "6000"))) == [(0, None)]
+        image = harness.peers[address].image
+        assert image.group_config == {name: {SESSION: "50000"} for name in NAMES}
+    for name in NAMES:
+        assert alter(harness, of_group(name, (HEARTBEAT, "6000"))) == [(0, None)]
     restart(harness)
-    assert harness.peers[NETWORK].image.group_config == {name: {HEARTBEAT: "6000"}}
-    assert change(harness, of_group(name, (HEARTBEAT, DELETE, None))) == [(0, None)]
-    assert harness.peers[NETWORK].image.group_config == {}
+    left = {name: {HEARTBEAT: "6000"} for name in NAMES}
+    assert harness.peers[NETWORK].image.group_config == left
+    for name in NAMES:
+        assert change(harness, of_group(name, (HEARTBEAT, DELETE, None))) == [(0, None)]
+        del left[name]
+        assert harness.peers[NETWORK].image.group_config == left
     restart(harness)
     assert harness.peers[NETWORK].image.group_config == {}
 
 
-def test_group_is_not_changed_when_it_is_only_asked_whether_it_could(harness):
-    changes = of_group("g", (SESSION, SET, "50000"))
-    assert change(harness, changes, validate_only=True) == [(0, None)]
-    assert harness.peers[NETWORK].image.group_config == {}
+def test_group_is_not_changed_when_it_is_only_asked_whether_it_could(shared):
+    changes = of_group("asked", (SESSION, SET, "50000"))
+    assert change(shared, changes, validate_only=True) == [(0, None)]
+    assert shared.peers[NETWORK].image.group_config == {}
 
 
 @pytest.mark.parametrize(
@@ -145,25 +171,23 @@ def test_group_is_not_changed_when_it_is_only_asked_whether_it_could(harness):
         ({"type": 8, "name": "0", "configs": []}, ErrorCode.INVALID_REQUEST, "broker logger"),
     ],
 )
-def test_refused_change_leaves_neighbours_alone(harness, resource, code, words):
-    good = of_topic("t", ("max.message.bytes", SET, "2000"))
-    if resource["name"] == "t":
-        harness.call("create_topics", topics=[topic("u")])
-        good = of_topic("u", ("max.message.bytes", SET, "2000"))
-    before = dict(config_of(harness))
-    refused, accepted = change(harness, resource, good)
+def test_refused_change_leaves_neighbours_alone(shared, resource, code, words):
+    size = str(next(SIZES))
+    good = of_topic("u" if resource["name"] == "t" else "t", ("max.message.bytes", SET, size))
+    before = dict(config_of(shared))
+    refused, accepted = change(shared, resource, good)
     assert refused[0] == code
     assert words in refused[1]
     assert accepted == (0, None)
-    assert config_of(harness, good["name"])["max.message.bytes"] == "2000"
+    assert config_of(shared, good["name"])["max.message.bytes"] == size
     if resource["name"] == "t":
-        assert config_of(harness) == before
+        assert config_of(shared) == before
 
 
-def test_replaced_settings_of_a_broker_that_are_not_valid_are_an_invalid_request(harness):
+def test_replaced_settings_of_a_broker_that_are_not_valid_are_an_invalid_request(shared):
     """AlterConfigs behaves like IncrementalAlterConfigs, and like Apache Kafka 3.9.1."""
     refused, of_a_topic = alter(
-        harness,
+        shared,
         of_broker("0", ("log.retention.ms", "soon")),
         of_topic("t", ("retention.ms", "soon")),
     )
@@ -171,17 +195,17 @@ def test_replaced_settings_of_a_broker_that_are_not_valid_are_an_invalid_request
     assert of_a_topic[0] == ErrorCode.INVALID_CONFIG
 
 
-def test_resource_named_twice_is_refused(harness):
+def test_resource_named_twice_is_refused(shared):
     twice = of_topic("t", ("retention.ms", SET, "7"))
-    assert [code for code, _ in change(harness, twice, twice)] == [ErrorCode.INVALID_REQUEST] * 2
-    assert config_of(harness)["retention.ms"] == "5"
+    assert [code for code, _ in change(shared, twice, twice)] == [ErrorCode.INVALID_REQUEST] * 2
+    assert config_of(shared)["retention.ms"] == "5"
 
 
-def test_validate_only_changes_nothing(harness):
+def test_validate_only_changes_nothing(shared):
     wanted = of_topic("t", ("retention.ms", SET, "7"))
-    assert change(harness, wanted, validate_only=True) == [(0, None)]
-    assert alter(harness, of_topic("t"), validate_only=True) == [(0, None)]
-    assert config_of(harness)["retention.ms"] == "5"
+    assert change(shared, wanted, validate_only=True) == [(0, None)]
+    assert alter(shared, of_topic("t"), validate_only=True) == [(0, None)]
+    assert config_of(shared)["retention.ms"] == "5"
 
 
 def test_broker_settings_reach_everybody_and_count_for_new_topics(harness):
