@@ -233,14 +233,24 @@ def main() -> None:
 
 
 def _import_all() -> None:
-    """Import everything, as the command does before it forks."""
-    from kbroker.cli import start as start
-    from kbroker.config import loader as loader
-    from kbroker.ipc.process_kinds import WORKERS
-    from kbroker.supervisor import launch as launch
+    """Import everything, as the command does before it forks, and what a broker of a cluster
+    imports later.
+    """
+    import encodings.idna  # noqa: F401  looks up names of hosts
 
+    from kbroker.cli import start as start
+    from kbroker.config import loader
+    from kbroker.ipc.process_kinds import WORKERS
+    from kbroker.metastore import cluster_identity as cluster_identity
+    from kbroker.metastore import kept_session as kept_session
+    from kbroker.metastore import session_file as session_file
+    from kbroker.metastore import zookeeper as zookeeper
+    from kbroker.supervisor import launch as launch
+    from kbroker.workers.network import handshakes as handshakes
+
+    config, _ = loader.load(None, {"zookeeper.connect": "localhost"})
     for row in WORKERS.values():
-        row.load()
+        row.load().import_for(config)
 
 
 def _fork(
