@@ -19,6 +19,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import NewTopic
 from support.brokers.zookeeper import ZooKeeperServer
 from support.clients.wire_client import WireClient
+from support.running.grids import some_of
 
 from kbroker.coordinator.partitioner import OFFSETS_TOPIC, coordinator_partition
 from kbroker.errors import ErrorCode
@@ -151,7 +152,7 @@ def test_only_the_controller_creates_topics_for_clients(brokers: list[Broker]) -
     assert codes == [ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER, 0]
 
 
-@pytest.mark.parametrize("coordinator", IDS)
+@pytest.mark.parametrize("coordinator", some_of(IDS, [3]))
 def test_group_of_kafka_python_reads_through_any_broker(
     brokers: list[Broker], topic: str, coordinator: int
 ) -> None:
@@ -277,7 +278,7 @@ def committed(broker: Broker, group: str, topic: str) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("coordinator", IDS)
+@pytest.mark.parametrize("coordinator", some_of(IDS, [1]))
 def test_transaction_is_read_as_a_whole_from_all_brokers(
     brokers: list[Broker], topic: str, coordinator: int
 ) -> None:
@@ -330,7 +331,7 @@ def test_group_continues_when_its_coordinator_comes_back(brokers: list[Broker], 
         consumer.close()
 
 
-@pytest.mark.parametrize("killed", [1, 2], ids=["coordinator", "leader"])
+@pytest.mark.parametrize("killed", some_of([1, 2], [1]), ids=["coordinator", "leader"])
 def test_transaction_is_completed_when_a_broker_comes_back(
     brokers: list[Broker], topic: str, killed: int
 ) -> None:

@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -19,10 +21,17 @@ pytestmark = pytest.mark.integration
 
 TOOL = Path(__file__).resolve().parents[2] / "bin" / "kafka-topics.sh"
 PATIENCE_S = 60
-LEFT, OTHER = "left", "other"
+_numbers = count()
 
 
-@pytest.fixture
+class Topics(NamedTuple):
+    """Of the first, each partition has a replica on the broker that goes; of the other, none."""
+
+    left: str
+    other: str
+
+
+@pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     with Cluster(3) as cluster:
         yield cluster
@@ -38,16 +47,20 @@ def admin_of(cluster: Cluster) -> AdminClient:
     return AdminClient({"bootstrap.servers": cluster.bootstrap})
 
 
-def create(cluster: Cluster, victim: int) -> None:
+@pytest.fixture
+def topics(cluster: Cluster, victim: int) -> Topics:
+    number = next(_numbers)
+    made = Topics(f"left{number}", f"other{number}")
     others = [number for number in range(3) if number != victim]
-    topics = [
-        NewTopic(LEFT, 2, replica_assignment=[[others[0], victim], [victim, others[1]]]),
-        NewTopic(OTHER, 1, replica_assignment=[others]),
+    new = [
+        NewTopic(made.left, 2, replica_assignment=[[others[0], victim], [victim, others[1]]]),
+        NewTopic(made.other, 1, replica_assignment=[others]),
     ]
     admin = admin_of(cluster)
-    for outcome in admin.create_topics(topics).values():
+    for outcome in admin.create_topics(new).values():
         outcome.result(PATIENCE_S)
-    cluster.wait_in_sync(LEFT)
+    cluster.wait_in_sync(made.left)
+    return made
 
 
 def tool(cluster: Cluster, *arguments: str) -> str:
@@ -62,41 +75,46 @@ def tool(cluster: Cluster, *arguments: str) -> str:
     return done.stdout
 
 
-def directories(broker: Broker) -> list[str]:
-    """Those of its logs that are not deleted; files go ``file.delete.delay.ms`` later."""
-    return sorted(path.name for path in broker.data_dir.glob(f"{LEFT}-[01]"))
+def wait_until_deleted(cluster: Cluster, topic: str) -> None:
+    """Files go ``file.delete.delay.ms`` later."""
+
+    def directories(broker: Broker) -> list[Path]:
+        return list(broker.data_dir.glob(f"{topic}-[01]"))
+
+    wait_until(lambda: not any(map(directories, cluster.brokers)), PATIENCE_S, "logs are deleted")
 
 
 @pytest.mark.parametrize("moment", ["at once", "when its session has ended"])
 def test_a_deletion_is_answered_when_the_topic_has_left_the_metadata(
-    cluster: Cluster, victim: int, moment: str
+    cluster: Cluster, victim: int, topics: Topics, moment: str
 ) -> None:
     """A tool that waited for the dead replicas would time out, ask again and say that there is no
     such topic.
     """
-    create(cluster, victim)
     cluster.kill(victim)
     if moment != "at once":
         cluster.wait_ready()
 
-    assert tool(cluster, "--delete", "--topic", LEFT) == ""
+    assert tool(cluster, "--delete", "--topic", topics.left) == ""
     admin = admin_of(cluster)
-    admin.delete_topics([OTHER])[OTHER].result(PATIENCE_S)
+    admin.delete_topics([topics.other])[topics.other].result(PATIENCE_S)
 
-    assert not {LEFT, OTHER} & set(tool(cluster, "--list").split())
+    assert not set(topics) & set(tool(cluster, "--list").split())
     cluster.start()
-    wait_until(lambda: not any(map(directories, cluster.brokers)), PATIENCE_S, "logs are deleted")
+    wait_until_deleted(cluster, topics.left)
 
 
-def test_a_stalled_broker_holds_up_no_deletion(cluster: Cluster, victim: int) -> None:
-    create(cluster, victim)
+def test_a_stalled_broker_holds_up_no_deletion(
+    cluster: Cluster, victim: int, topics: Topics
+) -> None:
     pids = [*cluster.brokers[victim].pids.values(), cluster.brokers[victim].pid]
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:
-        assert tool(cluster, "--delete", "--topic", LEFT) == ""
-        assert LEFT not in tool(cluster, "--list").split()
+        assert tool(cluster, "--delete", "--topic", topics.left) == ""
+        assert topics.left not in tool(cluster, "--list").split()
     finally:
         for pid in reversed(pids):
             os.kill(pid, signal.SIGCONT)
-    wait_until(lambda: not any(map(directories, cluster.brokers)), PATIENCE_S, "logs are deleted")
+    wait_until_deleted(cluster, topics.left)
+    cluster.wait_ready()

@@ -161,6 +161,7 @@ def test_records_are_replicated_and_sessions_renewed_without_a_warning(
         assert logins(broker) >= earlier + 2 * 2
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_when_a_leader_is_killed(cluster: Cluster, topic: str) -> None:
     write(cluster, topic, texts(60, "a"))
     victim = cluster.partitions(topic)[0].leader
@@ -232,6 +233,7 @@ def test_replaced_certificates_are_used_by_the_next_connections(
     assert read(cluster, topic, 60) == texts(60)
 
 
+@pytest.mark.slow
 def test_broker_with_a_wrong_password_says_so_and_follows_once_it_is_right(
     cluster: Cluster, topic: str
 ) -> None:
