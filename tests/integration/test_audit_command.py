@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import time
@@ -184,11 +185,10 @@ def test_summary_calls_a_surplus_by_its_name(
     assert ", 0 of them incomplete, 1 with a surplus\n" in said
 
 
-@pytest.fixture(
-    params=some_of(
-        ["dir", "delta", "iceberg", "sqlite", "postgresql"], ["dir", "delta", "iceberg", "sqlite"]
-    )
-)
+PLACES = ["dir", "delta", "iceberg", "sqlite", "postgresql"]
+
+
+@pytest.fixture(params=some_of(PLACES, ["dir", "delta", "iceberg", "sqlite"]))
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str]]:
     """``--sink`` and ``--dest`` of a load."""
     if request.param in ("delta", "iceberg"):
@@ -246,7 +246,14 @@ def test_load_that_was_repeated_is_counted_by_what_is_there(
     assert len(found) == COUNT // IN_BUCKET
 
 
-@pytest.mark.parametrize("repeated", [False, True])
+@pytest.mark.parametrize(
+    ("place", "repeated"),
+    some_of(
+        itertools.product(PLACES, [False, True]),
+        [("dir", False), ("dir", True), ("delta", True), ("iceberg", True), ("sqlite", True)],
+    ),
+    indirect=["place"],
+)
 def test_times_that_no_microseconds_can_hold_are_of_one_bucket_to_load_and_log(
     audited: tuple[Broker, str],
     place: list[str],

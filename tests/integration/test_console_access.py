@@ -37,10 +37,14 @@ def admin_of(broker: Broker, site: Site, listener: str) -> Cluster:
     return Cluster(broker.listeners[listener], Security(settings))
 
 
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Site:
+    return Site(tmp_path_factory.mktemp("site"))
+
+
 @pytest.fixture(scope="module", params=["SASL_PLAINTEXT", "PLAINTEXT SASL_SSL"])
-def secured(request, tmp_path_factory) -> Iterator[Broker]:
+def secured(request, site: Site) -> Iterator[Broker]:
     """Alice may read one of two topics; whoever has no password, nothing."""
-    site = Site(tmp_path_factory.mktemp("site"))
     listeners = request.param.split()
     settings = site.settings(*listeners, mechanisms="PLAIN,SCRAM-SHA-256")
     with Broker(settings | AUTHORIZER) as broker:
@@ -150,9 +154,8 @@ def test_passwords_are_in_no_log(secured: Broker) -> None:
     assert "Zq7" not in secured.log_text
 
 
-def test_anonymous_has_the_rights_of_the_wire(tmp_path) -> None:
+def test_anonymous_has_the_rights_of_the_wire(site: Site) -> None:
     """On a listener without SASL everybody is ANONYMOUS, and has what ACLs say of it."""
-    site = Site(tmp_path)
     settings = site.settings("PLAINTEXT", "SASL_PLAINTEXT") | AUTHORIZER
     with (
         Broker({**settings, "super.users": "User:admin;User:ANONYMOUS"}) as broker,
@@ -171,9 +174,8 @@ def test_anonymous_has_the_rights_of_the_wire(tmp_path) -> None:
     assert (as_super, as_nobody, as_admin) == (1, 0, 1)
 
 
-def test_mutual_tls_does_not_lend_the_brokers_certificate(tmp_path) -> None:
+def test_mutual_tls_does_not_lend_the_brokers_certificate(site: Site) -> None:
     """Its own principal is often a super user: nobody gets that by opening a page."""
-    site = Site(tmp_path)
     settings = site.settings("SASL_PLAINTEXT", "SSL")
     with Broker({**settings, "ssl.client.auth": "required"}) as broker:
         required = call(broker, "/overview").status
