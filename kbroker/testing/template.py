@@ -2,7 +2,7 @@
 
 Imports are most of what a start costs, and tests start brokers again and again. So the first
 ``Broker`` of a process starts a template, ``python -m kbroker.testing.template``, which imports
-what ``kbroker-supervisor`` imports before it forks, and then forks for each broker: the fork runs
+what ``kbroker-supervisor`` and its processes import, and then forks for each broker: the fork runs
 the ``main`` of that command with arguments, log and working directory of its own.
 Whatever else a process inherits, such as environment and limits, is that of the template; where it
 is not what the template began with, there is another template.
@@ -233,19 +233,21 @@ def main() -> None:
 
 
 def _import_all() -> None:
-    """Import everything, as the command does before it forks, and what a broker of a cluster
-    imports later.
+    """Import everything, as the command does before it forks, and what processes import when they
+    first need it: for a cluster, TLS, groups, a scrape, the console.
     """
     import encodings.idna  # noqa: F401  looks up names of hosts
 
     from kbroker.cli import start as start
     from kbroker.config import loader
+    from kbroker.console import server as server
     from kbroker.ipc.process_kinds import WORKERS
     from kbroker.metastore import cluster_identity as cluster_identity
     from kbroker.metastore import kept_session as kept_session
     from kbroker.metastore import session_file as session_file
     from kbroker.metastore import zookeeper as zookeeper
     from kbroker.supervisor import launch as launch
+    from kbroker.workers.exporter import sources as sources
     from kbroker.workers.network import handshakes as handshakes
 
     config, _ = loader.load(None, {"zookeeper.connect": "localhost"})

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Iterator
 
@@ -295,7 +296,7 @@ def test_console_is_off_where_others_could_reach_it() -> None:
 
 def test_exporter_loads_the_console_when_it_is_opened() -> None:
     """Until then, a broker has no memory of it."""
-    with Broker() as broker:
+    with Broker(command=[sys.executable, "-m", "kbroker.cli.start"]) as broker:
 
         def anonymous_kib() -> int:
             with open(f"/proc/{broker.pids['exporter-0']}/status") as file:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from support.surfaces.console_calls import got
@@ -29,22 +30,50 @@ POINT = {
 }
 
 
-@pytest.fixture
-def registry() -> Iterator[FakeRegistry]:
+@contextmanager
+def registry_of_schemas() -> Iterator[FakeRegistry]:
     with schema_registry() as started:
         started.schemas[1] = {"schema": '"string"'}
         started.schemas[2] = {"schema": json.dumps({"type": "array", "items": "null"})}
         started.schemas[3] = {"schema": json.dumps(ENDLESS)}
         started.schemas[4] = {"schema": "{}", "schemaType": "JSON"}
+        started.schemas[7] = {"schema": json.dumps(POINT)}
+        yield started
+
+
+@contextmanager
+def broker_of(registry: FakeRegistry) -> Iterator[Broker]:
+    settings = {"console.schema.registry.url": registry.url}
+    with Broker(settings) as started:
+        got(started, "/topics", {"name": "schemas", "partitions": 1})
+        yield started
+
+
+@pytest.fixture
+def registry() -> Iterator[FakeRegistry]:
+    with registry_of_schemas() as started:
         yield started
 
 
 @pytest.fixture
 def broker(registry: FakeRegistry) -> Iterator[Broker]:
-    settings = {"console.schema.registry.url": registry.url}
-    with Broker(settings) as started:
-        got(started, "/topics", {"name": "schemas", "partitions": 1})
+    with broker_of(registry) as started:
         yield started
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[tuple[Broker, FakeRegistry]]:
+    """For tests after which registry and decoder are as before."""
+    with registry_of_schemas() as registry, broker_of(registry) as broker:
+        yield broker, registry
+
+
+@pytest.fixture
+def well(shared: tuple[Broker, FakeRegistry]) -> Iterator[tuple[Broker, FakeRegistry]]:
+    yield shared
+    broker, _ = shared
+    got(broker, "/topics/schemas", method="DELETE")
+    got(broker, "/topics", {"name": "schemas", "partitions": 1})
 
 
 def write(broker: Broker, *values: bytes) -> None:
@@ -79,8 +108,9 @@ def values_when_decoded(broker: Broker, harmful: int = 0) -> list[dict]:
 
 
 def test_values_are_decoded_by_the_schemas_that_they_name(
-    broker: Broker, registry: FakeRegistry
+    well: tuple[Broker, FakeRegistry],
 ) -> None:
+    broker, registry = well
     write(broker, named(1, b"\x04hi"), b"plain", named(4, b'{"a":1}'), named(9, b"x"), b"\0")
 
     first, plain, third, unknown, short = values_when_decoded(broker)
@@ -95,9 +125,9 @@ def test_values_are_decoded_by_the_schemas_that_they_name(
     assert len(registry.requests) == asked
 
 
-def test_decoded_values_are_searched(broker: Broker, registry: FakeRegistry) -> None:
+def test_decoded_values_are_searched(well: tuple[Broker, FakeRegistry]) -> None:
     """Each is found on its own, and the next page begins behind it."""
-    registry.schemas[7] = {"schema": json.dumps(POINT)}
+    broker, _ = well
     write(broker, named(1, b"\x04hi"), *(named(7, bytes((2 * n, 2))) for n in (21, 20, 21)))
     values_when_decoded(broker)
     path = "/topics/schemas/messages?from=earliest&search=%22x%22%3A%2021&limit=1"
@@ -113,8 +143,11 @@ def test_decoded_values_are_searched(broker: Broker, registry: FakeRegistry) -> 
     assert [row["offset"] for row in everything["records"]] == [1, 3]
 
 
-def test_value_that_ends_its_decoder_costs_its_decoding_alone(broker: Broker) -> None:
+def test_value_that_ends_its_decoder_costs_its_decoding_alone(
+    well: tuple[Broker, FakeRegistry],
+) -> None:
     """Two hundred thousand levels, and a list of 2**40 elements that take no bytes."""
+    broker, _ = well
     many = b"\x80\x80\x80\x80\x80\x80\x02\x00"
     write(broker, named(1, b"\x04hi"), named(3, b"\x02" * 200_000), named(2, many))
 

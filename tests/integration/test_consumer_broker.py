@@ -503,35 +503,40 @@ def test_wakeup_ends_a_poll_and_another_thread_is_refused(cluster, made):
     assert consumer.poll(0) == []
 
 
-@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
-def test_members_read_over_tls_and_log_in(tmp_path, protocol):
+def test_members_read_over_tls_and_log_in(tmp_path):
     site = Site(tmp_path)
     with Broker({**SETTINGS, **site.settings("PLAINTEXT", "SSL", "SASL_SSL")}) as broker:
-        host, port = address_of(broker, protocol)
-        settings = {
-            "bootstrap_servers": f"{host}:{port}",
-            "security_protocol": protocol,
-            "ssl_ca_location": str(site.ca_file),
-        }
-        if protocol == "SASL_SSL":
-            settings |= {"sasl_mechanism": "PLAIN", "sasl_username": "alice"}
-            settings["sasl_password"] = PASSWORDS["alice"]
-        host, port = address_of(broker, "PLAINTEXT")
-        with Cluster(f"{host}:{port}", deadline=20) as cluster:
-            topics.create(cluster, "secret")
-        with KafkaProducer(**settings) as producer:
-            producer.send_many("secret", [b"x" * 1000] * 3000, partition=0).result(60)
-        with KafkaConsumer(auto_offset_reset="earliest", group_id="g", **settings) as consumer:
-            consumer.subscribe(["secret"])
-            found = read(consumer, 3000)
-            consumer.commit_sync()
-        assert [record.offset for record in found] == list(range(3000))
-        assert {record.value for record in found} == {b"x" * 1000}
-        if protocol == "SASL_SSL":
-            with KafkaConsumer(**{**settings, "sasl_password": "wrong"}) as consumer:
-                consumer.assign([("secret", 0)])
-                with pytest.raises(AuthenticationFailed):
-                    consumer.poll(3600)
+        for protocol in ("SSL", "SASL_SSL"):
+            members_read(broker, site, protocol)
+
+
+def members_read(broker, site, protocol):
+    topic = f"over-{protocol}"
+    host, port = address_of(broker, protocol)
+    settings = {
+        "bootstrap_servers": f"{host}:{port}",
+        "security_protocol": protocol,
+        "ssl_ca_location": str(site.ca_file),
+    }
+    if protocol == "SASL_SSL":
+        settings |= {"sasl_mechanism": "PLAIN", "sasl_username": "alice"}
+        settings["sasl_password"] = PASSWORDS["alice"]
+    host, port = address_of(broker, "PLAINTEXT")
+    with Cluster(f"{host}:{port}", deadline=20) as cluster:
+        topics.create(cluster, topic)
+    with KafkaProducer(**settings) as producer:
+        producer.send_many(topic, [b"x" * 1000] * 3000, partition=0).result(60)
+    with KafkaConsumer(auto_offset_reset="earliest", group_id="g", **settings) as consumer:
+        consumer.subscribe([topic])
+        found = read(consumer, 3000)
+        consumer.commit_sync()
+    assert [record.offset for record in found] == list(range(3000))
+    assert {record.value for record in found} == {b"x" * 1000}
+    if protocol == "SASL_SSL":
+        with KafkaConsumer(**{**settings, "sasl_password": "wrong"}) as consumer:
+            consumer.assign([(topic, 0)])
+            with pytest.raises(AuthenticationFailed):
+                consumer.poll(3600)
 
 
 def test_brokers_that_cannot_be_reached_are_named():

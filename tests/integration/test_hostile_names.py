@@ -163,9 +163,7 @@ def test_client_ids_forge_no_log_line(broker: Broker) -> None:
                 client.call(FindCoordinatorRequest(key=name), 2)
                 client.metadata(name)
                 # Makes the broker log the client: a request that it rejects.
-                client.socket.sendall(
-                    b"\0\0\0\x0e\0\x03\0\x09\0\0\0\1\x7f\xff" + b"a\nb\n"
-                )
+                client.socket.sendall(b"\0\0\0\x0e\0\x03\0\x09\0\0\0\1\x7f\xff" + b"a\nb\n")
                 assert client.is_closed(30), name
 
     assert_log_is_not_forged(broker)

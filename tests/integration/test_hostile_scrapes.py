@@ -20,7 +20,8 @@ from kbroker.workers.exporter.exporter import CONNECTIONS_MAX, SCRAPES_MAX
 
 pytestmark = pytest.mark.integration
 
-PARTITIONS = 400
+PARTITIONS = 100
+TOPIC = "orders-".ljust(249, "x")  # so that little has much text
 SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 GROWTH_MIB_MAX = 16
 
@@ -29,7 +30,7 @@ GROWTH_MIB_MAX = 16
 def broker() -> Iterator[Broker]:
     with Broker() as running:
         with Cluster(running.bootstrap) as cluster:
-            topic_admin.create_topics(cluster, [topic_admin.NewTopic("orders", PARTITIONS)])
+            topic_admin.create_topics(cluster, [topic_admin.NewTopic(TOPIC, PARTITIONS)])
         wait_until(lambda: len(http_get(running, "/metrics")[1]) > 400_000)
         yield running
 
