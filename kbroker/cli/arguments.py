@@ -151,6 +151,22 @@ def from_environment(option: str, parse: Callable[[str], T], default: T) -> T:
         raise Usage(f"environment variable {name}: {error}") from None
 
 
+def seconds_from(least: float, most: float) -> Callable[[str], float]:
+    """For ``type=`` of an option that is a number of seconds."""
+
+    def seconds(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = float("nan")
+        if not least <= number <= most:  # not a number is in no range
+            allowed = f"a number of seconds from {least:g} to {most:g}"
+            raise argparse.ArgumentTypeError(f"{text!r} is not {allowed}")
+        return number
+
+    return seconds
+
+
 def add_format(parser: argparse.ArgumentParser) -> None:
     """``-o``."""
     parser.add_argument(

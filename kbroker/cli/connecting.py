@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from kbroker.cli.arguments import CommandFailed, Usage, from_environment
+from kbroker.cli.arguments import CommandFailed, Usage, from_environment, seconds_from
 
 if TYPE_CHECKING:
     from kbroker.client.connections.cluster import Cluster
 
 BOOTSTRAP = "localhost:9092"
 TIMEOUT_S = 10.0
+timeout_seconds = seconds_from(0.001, 999_999)
 OWN_SETTINGS = frozenset(
     {"bootstrap.servers", "client.id", "request.timeout.ms", "default.api.timeout.ms"}
 )
@@ -49,22 +50,11 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--timeout",
-        type=seconds,
-        default=from_environment("--timeout", seconds, TIMEOUT_S),
+        type=timeout_seconds,
+        default=from_environment("--timeout", timeout_seconds, TIMEOUT_S),
         metavar="SECONDS",
         help=f"how long to wait for the brokers (KBROKER_TIMEOUT, or {TIMEOUT_S:g})",
     )
-
-
-def seconds(text: str) -> float:
-    """Raises ArgumentTypeError."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
-    return number
 
 
 @contextmanager

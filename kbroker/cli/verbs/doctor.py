@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from kbroker.cli.arguments import Action, CommandFailed, add_format, printed_document
+from kbroker.cli.arguments import Action, CommandFailed, add_format, printed_document, seconds_from
 from kbroker.cli.cluster_text import since_text
 from kbroker.cli.connecting import add_connection, connected
 from kbroker.wording import counted, shown
@@ -40,23 +40,13 @@ _ADVICE = (
 def _describe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--watch",
-        type=_seconds,
+        type=seconds_from(0, 3600),
         default=WATCH_S,
         metavar="SECONDS",
         help=f"time between two looks at groups that are behind (from 0, for none; {WATCH_S:g})",
     )
     add_format(parser)
     add_connection(parser)
-
-
-def _seconds(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 to 3600")
-    return number
 
 
 def _doctor(options: argparse.Namespace) -> None:

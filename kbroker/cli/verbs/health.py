@@ -16,7 +16,7 @@ from kbroker.cli.arguments import (
     printed,
     printed_document,
 )
-from kbroker.cli.connecting import add_connection, connected, seconds
+from kbroker.cli.connecting import add_connection, connected, timeout_seconds
 from kbroker.hosts import address_text
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def _describe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--wait",
         nargs="?",
-        type=seconds,
+        type=timeout_seconds,
         const=0.0,
         metavar="SECONDS",
         help="wait until it is healthy, for so long at most, or for --timeout",

@@ -6,7 +6,7 @@ import argparse
 import os
 import signal
 
-from kbroker.cli.arguments import Action, CommandFailed
+from kbroker.cli.arguments import Action, CommandFailed, seconds_from
 from kbroker.cli.verbs.top import add_choice
 from kbroker.descriptors import readable
 
@@ -24,19 +24,9 @@ examples:
 def _describe(parser: argparse.ArgumentParser) -> None:
     add_choice(parser)
     parser.add_argument(
-        "--wait", type=_seconds, default=60.0, metavar="SECONDS",
+        "--wait", type=seconds_from(0, 86_400), default=60.0, metavar="SECONDS",
         help="how long to wait for its end (60)",
     )  # fmt: skip
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= 86_400:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
-    return seconds
 
 
 def _stop(options: argparse.Namespace) -> None:

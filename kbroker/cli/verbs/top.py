@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kbroker.cli.arguments import FORMATS, Action, printed_document
+from kbroker.cli.arguments import FORMATS, Action, printed_document, seconds_from
 
 _EPILOG = """\
 It looks into the memory that the broker's processes share, and asks them nothing, so it works while
@@ -31,7 +31,7 @@ FIRST_S = 0.5
 def _describe(parser: argparse.ArgumentParser) -> None:
     add_choice(parser)
     parser.add_argument(
-        "-d", "--delay", type=_seconds, default=2.0, metavar="SECONDS",
+        "-d", "--delay", type=seconds_from(0.1, 3600), default=2.0, metavar="SECONDS",
         help="time from one round to the next (2)",
     )  # fmt: skip
     parser.add_argument(
@@ -67,16 +67,6 @@ def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number")
     return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0.1 <= seconds <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 to 3600")
-    return seconds
 
 
 def one_board(options: argparse.Namespace, seconds: float) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def test_file_that_is_named_comes_before_the_users_own(capsys, monkeypatch, tmp_
     ("name", "value", "line"),
     [
         ("TIMEOUT", "soon", "environment variable KBROKER_TIMEOUT: 'soon' is not a number of "
-         "seconds"),
+         "seconds from 0.001 to 999999"),
         ("OUTPUT", "xml", "environment variable KBROKER_OUTPUT: 'xml' is none of table, json, "
          "yaml"),
         ("BOOTSTRAP_SERVER", "nowhere", "bootstrap.servers: 'nowhere' is not host:port"),

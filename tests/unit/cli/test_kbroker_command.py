@@ -73,7 +73,8 @@ def test_verb_alone_says_what_there_is(capsys):
         ),
         (
             ["user", "list", "--timeout", "soon"],
-            "kbroker user list: argument --timeout: 'soon' is not a number of seconds",
+            "kbroker user list: argument --timeout: 'soon' is not a number of seconds from 0.001 "
+            "to 999999",
         ),
         (
             ["user", "add", "alice", "--iterations", "1"],
