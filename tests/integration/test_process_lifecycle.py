@@ -25,6 +25,7 @@ from support.brokers.process_harness import (
 from support.brokers.shared_names import names_of, names_of_runs
 from support.clients.wire_client import WireClient, batch_of, produce_request
 from support.network.frames import request_frame
+from support.running.grids import some_of
 from support.running.pace import hold
 from support.running.sanitizer import TIME_FACTOR
 
@@ -36,11 +37,19 @@ ALL = {"controller-0", "io-0", "io-1", "network-0", "network-1", "acceptor-0", "
 MARKER = ".kafka_cleanshutdown"
 
 
-@pytest.fixture
-def broker() -> Iterator[Broker]:
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Broker]:
     with double_broker() as started:
-        wait_until(lambda: set(started.pids) == ALL, what="all processes have their titles")
         yield started
+
+
+@pytest.fixture
+def broker(shared: Broker) -> Broker:
+    """That of other tests, too: it runs, and has restarted what they have killed."""
+    if not shared.running:
+        shared.start()
+    wait_until(lambda: set(shared.pids) == ALL, what="all processes have their titles")
+    return shared
 
 
 def serves(broker: Broker) -> bool:
@@ -83,11 +92,15 @@ def test_stop_signal_ends_everything_within_two_seconds(broker: Broker, number: 
 
     assert fastest_stop(broker, stop) < 2 * TIME_FACTOR
 
+    broker.start()
+    assert not (broker.data_dir / MARKER).exists(), "the next start takes it away"
 
-def test_stop_right_after_start_is_orderly() -> None:
+
+@pytest.mark.parametrize("times", some_of([1, 5], [1]))
+def test_stop_right_after_start_is_orderly(times: int) -> None:
     """A child that gets SIGTERM before it has handlers must neither miss it nor die of it."""
     broker = double_broker()
-    for _ in range(5):
+    for _ in range(times):
         broker.start()
         assert broker.stop() == 0
         assert (broker.data_dir / MARKER).exists()
@@ -110,15 +123,6 @@ def test_stop_with_stuck_io_worker_kills_it_and_leaves_no_marker() -> None:
         assert "io-1 did not stop in time" in broker.log_text
 
 
-def test_marker_is_taken_away_by_the_next_start(broker: Broker) -> None:
-    broker.stop()
-    assert (broker.data_dir / MARKER).exists()
-
-    broker.start()
-
-    assert not (broker.data_dir / MARKER).exists()
-
-
 @pytest.mark.parametrize("title", sorted(ALL))
 def test_killed_child_is_restarted_and_the_broker_serves(broker: Broker, title: str) -> None:
     before = broker.pids
@@ -134,16 +138,19 @@ def test_killed_child_is_restarted_and_the_broker_serves(broker: Broker, title: 
     assert f"{title} was killed by SIGKILL" in broker.log_text
 
 
-def test_child_that_keeps_dying_is_restarted_at_growing_intervals(broker: Broker) -> None:
-    for restart in range(4):
-        pid = broker.kill("io", 0)
-        wait_until(lambda pid=pid: broker.pids.get("io-0", pid) != pid, what=f"restart {restart}")
+def test_child_that_keeps_dying_is_restarted_at_growing_intervals() -> None:
+    with double_broker() as broker:
+        wait_until(lambda: set(broker.pids) == ALL, what="all processes have their titles")
+        for restart in range(4):
+            pid = broker.kill("io", 0)
+            restarted = f"restart {restart}"
+            wait_until(lambda pid=pid: broker.pids.get("io-0", pid) != pid, what=restarted)
 
-    delays = [
-        float(line.rpartition("restart in ")[2].split()[0])
-        for line in broker.log_text.splitlines()
-        if "io-0 was killed" in line
-    ]
+        delays = [
+            float(line.rpartition("restart in ")[2].split()[0])
+            for line in broker.log_text.splitlines()
+            if "io-0 was killed" in line
+        ]
     assert delays[0] == 0
     assert delays[1] < delays[2] < delays[3]
 
@@ -202,19 +209,18 @@ def test_memory_of_requests_is_given_back_when_their_network_process_dies() -> N
             wait_until(lambda: arena_bytes(broker) < 1 << 20, what="the memory is free")
 
 
-def test_broker_stops_when_its_runtime_directory_was_removed(broker: Broker) -> None:
+def test_broker_stops_when_its_runtime_directory_was_removed() -> None:
     """A restarted process could never reach the others again."""
-    broker.stop()
-    broker.config["worker.restart.backoff.ms"] = "1"
-    broker.start()
-    (runtime,) = Path(broker.config["runtime.dir"]).glob("kbroker-*")
-    shutil.rmtree(runtime)
+    with double_broker(worker_restart_backoff_ms=1) as broker:
+        wait_until(lambda: set(broker.pids) == ALL, what="all processes have their titles")
+        (runtime,) = Path(broker.config["runtime.dir"]).glob("kbroker-*")
+        shutil.rmtree(runtime)
 
-    broker.kill("io", 0)
-    wait_until(lambda: not broker.running)
+        broker.kill("io", 0)
+        wait_until(lambda: not broker.running)
 
-    assert broker.stop() == 3
-    assert f"the runtime directory {runtime} was removed" in broker.log_text
+        assert broker.stop() == 3
+        assert f"the runtime directory {runtime} was removed" in broker.log_text
 
 
 def test_start_that_fails_does_not_say_that_the_last_stop_was_clean(short_path: Path) -> None:
