@@ -96,18 +96,7 @@ def test_wheel_holds_modules_samples_and_commands_and_has_the_tag_it_is_told(
     assert plain - CONSOLE == NEEDED
 
 
-@pytest.fixture(scope="module")
-def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("sdist")
-    run(sys.executable, "setup.py", "--quiet", "sdist", "-d", place, cwd=ROOT)
-    (archive,) = place.glob("kbroker-*.tar.gz")
-    return archive
-
-
-def test_sdist_holds_every_source(sdist: Path) -> None:
-    with tarfile.open(sdist) as packed:
-        found = {name.partition("/")[2] for name in packed.getnames()}
-
+def assert_every_source_is_in(found: set[str]) -> None:
     wanted = {
         str(path.relative_to(ROOT))
         for folder in ("kbroker", "ext", "pyspark_kbroker")
@@ -116,6 +105,30 @@ def test_sdist_holds_every_source(sdist: Path) -> None:
     }
     assert wanted - found == set()
     assert {"setup.py", "pyproject.toml", "README.md"} <= found
+
+
+def test_every_source_is_listed_for_the_sdist(tmp_path: Path) -> None:
+    """An sdist packs the files of this list; without extensions those are named in MANIFEST.in."""
+    environment = {**os.environ, "KBROKER_SKIP_EXTENSIONS": "1"}
+    command = [sys.executable, "setup.py", "--quiet", "egg_info", "--egg-base", tmp_path]
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
+
+    (sources,) = tmp_path.glob("*.egg-info/SOURCES.txt")
+    assert_every_source_is_in({*map(os.path.normpath, sources.read_text().splitlines())})
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("sdist")
+    run(sys.executable, "setup.py", "--quiet", "sdist", "-d", place, cwd=ROOT)
+    (archive,) = place.glob("kbroker-*.tar.gz")
+    return archive
+
+
+@pytest.mark.slow
+def test_sdist_holds_every_source(sdist: Path) -> None:
+    with tarfile.open(sdist) as packed:
+        assert_every_source_is_in({name.partition("/")[2] for name in packed.getnames()})
 
 
 @pytest.mark.slow

@@ -84,6 +84,7 @@ class Copy:
 
     def __init__(self, broker: Broker, topic: str) -> None:
         self.records: list[Any] = []
+        self._values = Counter[bytes]()
         self._consumer = KafkaConsumer(
             bootstrap_servers=broker.bootstrap,
             auto_offset_reset="earliest",
@@ -100,11 +101,13 @@ class Copy:
 
     def read(self) -> int:
         """How many there are by now."""
-        self.records += self._consumer.poll(0.5, 10_000)
+        more = self._consumer.poll(0.5, 10_000)
+        self.records += more
+        self._values.update(record.value for record in more)
         return len(self.records)
 
     def values(self) -> Counter[bytes]:
-        return Counter(record.value for record in self.records)
+        return self._values
 
     def await_all(self, numbers: range, mirrors: list[Mirror]) -> None:
         wanted = {b"%d" % n for n in numbers}
