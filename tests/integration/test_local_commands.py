@@ -17,6 +17,7 @@ import pytest
 from support.brokers.all_processes import wait_until_all_serve
 
 from kbroker.cli import command
+from kbroker.cli.local import runs
 from kbroker.cli.local.attached import AttachedBroker
 from kbroker.cli.local.board import board, look
 from kbroker.cli.local.runs import of_process, running
@@ -30,13 +31,12 @@ from kbroker.testing import Broker, wait_until
 pytestmark = pytest.mark.integration
 
 PROGRAM = "import sys; from kbroker.commands import kbroker; sys.exit(kbroker())"
-COMMAND = [sys.executable, "-m", "kbroker.cli.start"]
 SECRETS = ("hunter2-of-alice", "hunter2-of-bob", "hunter2-of-encoder")
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    with Broker(command=COMMAND) as started:
+    with Broker() as started:
         with Cluster(started.bootstrap, client_id="loader") as cluster:
             topic_admin.create_topics(
                 cluster, [topic_admin.NewTopic("orders", 2), topic_admin.NewTopic("quiet", 1)]
@@ -192,10 +192,10 @@ def test_top_in_a_terminal_redraws_until_q(broker: Broker) -> None:
 def test_stop_ends_a_broker_and_waits_for_its_end(
     broker: Broker, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Broker(command=COMMAND) as other:
+    with Broker() as other:
         stop = ("stop", "--pid", str(other.pid))
         assert run(capsys, *stop) == (0, f"the broker {other.pid} has ended\n", "")
-        assert not other.running
+        wait_until(lambda: not other.running)  # its template has seen it
         code, _, said = run(capsys, *stop)
     assert (code, said) == (1, f"kbroker stop: process {other.pid}: No such process\n")
     code, _, said = run(capsys, "stop", "--pid", str(os.getpid()))
@@ -204,7 +204,7 @@ def test_stop_ends_a_broker_and_waits_for_its_end(
 
 
 def test_stop_says_when_a_broker_does_not_end(capsys: pytest.CaptureFixture[str]) -> None:
-    with Broker(command=COMMAND) as other:
+    with Broker() as other:
         os.kill(other.pid, signal.SIGSTOP)
         try:
             code, _, said = run(capsys, "stop", "--pid", str(other.pid), "--wait", "0")
@@ -226,7 +226,7 @@ def test_one_of_several_brokers_is_chosen_by_pid_or_address(
 ) -> None:
     """Two numbers of processes say nothing to whoever started two brokers."""
     assert broker.pid in [run.pid for run in running()]
-    with Broker(command=COMMAND) as other:
+    with Broker() as other:
         assert {broker.pid, other.pid} <= {run.pid for run in running()}
         verbs = (["top", "-n", "1"], ["bundle"], ["status", "--local"], ["stop"])
         for words in verbs:
@@ -246,8 +246,26 @@ def test_one_of_several_brokers_is_chosen_by_pid_or_address(
         assert f"no broker here has the address elsewhere.example:{port}: " in err
         assert run(capsys, "stop", "--address", "nowhere")[0] == 2
         assert run(capsys, "stop", "--address", other.bootstrap)[0] == 0
-        assert not other.running
+        wait_until(lambda: not other.running)  # its template has seen it
     assert broker.running
+
+
+def test_child_that_still_has_the_title_of_its_supervisor_is_none() -> None:
+    """It has the same regions, and would be shown and stopped in the supervisor's place."""
+    program = (
+        "import os, sys, setproctitle; setproctitle.setproctitle('kbroker: supervisor x');"
+        "child = os.fork(); child and print(child, flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as supervisor:
+        assert supervisor.stdin is not None and supervisor.stdout is not None
+        child = int(supervisor.stdout.readline())
+        found = runs._supervisors()
+        supervisor.stdin.close()
+
+    assert supervisor.pid in found
+    assert child not in found
 
 
 def test_bundle_has_everything_and_no_password(
@@ -264,7 +282,7 @@ def test_bundle_has_everything_and_no_password(
         ),
         "password.encoder.secret": "hunter2-of-encoder",
     }
-    with Broker(settings, command=COMMAND) as broker:
+    with Broker(settings) as broker:
         plain = next(
             address for name, address in broker_status(broker)["listeners"].items()
             if name == "PLAINTEXT"

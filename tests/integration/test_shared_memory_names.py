@@ -25,7 +25,6 @@ from kbroker.testing import Broker, wait_until
 
 pytestmark = pytest.mark.integration
 
-COMMAND = [sys.executable, "-m", "kbroker.cli.start"]
 PROGRAM = "import sys; from kbroker.commands import kbroker; sys.exit(kbroker())"
 # A user and a group that nothing here belongs to.
 USER, GROUP = 64_001, 64_002
@@ -35,7 +34,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be ano
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
     group = str(GROUP) if os.geteuid() == 0 else ""
-    with Broker({"shared.memory.group": group}, command=COMMAND) as started:
+    with Broker({"shared.memory.group": group}) as started:
         with Cluster(started.bootstrap) as cluster:
             topic_admin.create_topics(cluster, [topic_admin.NewTopic("orders", 2)])
         yield started
@@ -110,7 +109,7 @@ def test_other_container_with_the_same_shared_memory_sees_the_broker(broker: Bro
 
 
 def test_names_go_at_a_stop_and_after_a_kill_at_the_next_start() -> None:
-    with Broker(command=COMMAND) as broker:
+    with Broker() as broker:
         first = nonces_of(broker)
         assert len(names_of(broker)) >= 12
         broker.kill_all()
@@ -129,7 +128,7 @@ def test_names_go_at_a_stop_and_after_a_kill_at_the_next_start() -> None:
 
 def test_broker_whose_names_somebody_removed_is_still_seen() -> None:
     """As systemd-logind does at the end of a user's session, unless RemoveIPC=no."""
-    with Broker(command=COMMAND) as broker:
+    with Broker() as broker:
         run = of_process(broker.pid)
         [nonce] = [
             nonce for nonce in named_runs()
@@ -146,7 +145,7 @@ def test_broker_whose_names_somebody_removed_is_still_seen() -> None:
 
 
 def test_stopped_supervisor_is_running_and_a_killed_one_is_not(broker: Broker) -> None:
-    with Broker(command=COMMAND) as other:
+    with Broker() as other:
         run = of_process(other.pid)
         os.kill(other.pid, signal.SIGSTOP)
         assert run.is_running

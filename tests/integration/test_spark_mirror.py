@@ -490,7 +490,7 @@ def test_mirror_whose_place_was_deleted_says_which_offsets(
     assert len(read(target, "overtaken", 1)[0]) == 25
 
 
-@pytest.mark.parametrize("rounds", [4, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", some_of([2, 30], [2]))
 @pytest.mark.timeout(600)
 def test_mirror_killed_at_random_copies_each_record_once(
     kbroker_broker: Broker, target: Broker, rounds: int, tmp_path: Path

@@ -28,13 +28,14 @@ with Broker() as broker:
 """
 
 
-@pytest.fixture
-def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+@pytest.fixture(scope="module")
+def environment() -> Iterator[None]:
     """One of its own, so that the templates of other tests stay as they are."""
     kept = dict(template._templates)
     template._templates.clear()
-    monkeypatch.setenv("KBROKER_TEST_OF_TEMPLATES", "1")
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KBROKER_TEST_OF_TEMPLATES", "1")
+        yield
     template._close_all()
     template._templates.clear()
     template._templates.update(kept)
@@ -77,7 +78,8 @@ def test_what_a_broker_inherits_is_as_it_is_now(
 def test_broker_beyond_the_number_of_templates_is_started_by_its_command(
     environment: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(template, "TEMPLATES_MAX", 0)
+    monkeypatch.setenv("KBROKER_TEST_OF_TEMPLATES", "3")
+    monkeypatch.setattr(template, "TEMPLATES_MAX", len(template._templates))
     with Broker() as broker:
         assert starter_of(broker) == os.getpid()
         assert _responds(broker.host, broker.port, timeout=30)

@@ -17,7 +17,6 @@ import os
 import pwd
 import stat
 import struct
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -265,18 +264,21 @@ def _named(nonce: str) -> Run | None:
         return None
 
 
-def _supervisors() -> Iterator[int]:
-    """Process ids by title."""
+def _supervisors() -> list[int]:
+    """Process ids by title; without children that are about to give themselves another one."""
+    parents = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
         try:
             with open(f"/proc/{name}/cmdline", "rb") as file:
-                is_one = file.read(len(_TITLE)) == _TITLE
+                if file.read(len(_TITLE)) != _TITLE:
+                    continue
+            with open(f"/proc/{name}/stat", "rb") as file:
+                parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
         except OSError:
             continue  # it has ended
-        if is_one:
-            yield int(name)
+    return [pid for pid, parent in parents.items() if parent not in parents]
 
 
 def _of_process(pid: int) -> Run | None:
