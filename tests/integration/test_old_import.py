@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
-from support.brokers.zookeeper import ZooKeeperServer, skip_without_zookeeper
+from support.brokers.zookeeper import path_of_its_own
 from support.storage.messages_of_07 import compressed, message
 
 from kbroker.cli import command
@@ -168,26 +168,25 @@ def test_message_that_the_topic_refuses_ends_the_import(
 
 
 @pytest.fixture
-def old_zookeeper(tmp_path: Path) -> Iterator[str]:
+def old_zookeeper() -> str:
     """With nodes of two brokers, and of a group."""
-    skip_without_zookeeper()
-    with ZooKeeperServer(tmp_path / "zookeeper") as server:
-        nodes = KazooClient(server.connect)
-        nodes.start()
-        one = message(b"0-0 first")
-        for path, data in {
-            "/brokers/ids/0": b"10.0.0.1-1310000000000:host-a:9092",
-            "/brokers/ids/1": b"10.0.0.2-1310000000000:host-b:9092",
-            "/brokers/topics/spread/0": b"2",
-            "/brokers/topics/spread/1": b"1",
-            "/consumers/readers/offsets/spread/0-0": b"%d" % len(one),
-            "/consumers/readers/offsets/spread/1-0": b"0",
-            "/consumers/readers/offsets/other/0-0": b"7",
-        }.items():
-            nodes.create(path, data, makepath=True)
-        nodes.stop()
-        nodes.close()
-        yield server.connect
+    place = path_of_its_own()
+    nodes = KazooClient(place)
+    nodes.start()
+    one = message(b"0-0 first")
+    for path, data in {
+        "/brokers/ids/0": b"10.0.0.1-1310000000000:host-a:9092",
+        "/brokers/ids/1": b"10.0.0.2-1310000000000:host-b:9092",
+        "/brokers/topics/spread/0": b"2",
+        "/brokers/topics/spread/1": b"1",
+        "/consumers/readers/offsets/spread/0-0": b"%d" % len(one),
+        "/consumers/readers/offsets/spread/1-0": b"0",
+        "/consumers/readers/offsets/other/0-0": b"7",
+    }.items():
+        nodes.create(path, data, makepath=True)
+    nodes.stop()
+    nodes.close()
+    return place
 
 
 def test_partitions_and_groups_of_two_brokers_are_those_of_zookeeper(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
-from support.brokers.zookeeper import ZooKeeperServer
+from support.brokers.zookeeper import path_of_its_own
 
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.connections.security import Security
@@ -53,15 +52,15 @@ def write(store: KazooClient, password: str) -> None:
     store.create("/config/changes/config_change_", notice.encode(), sequence=True)
 
 
-def test_password_written_into_zookeeper_counts_until_it_is_changed_there(tmp_path: Path) -> None:
-    with ZooKeeperServer(tmp_path / "zookeeper") as server:
-        store = KazooClient(server.connect)
-        store.start()
-        with closing(store), Broker(SETTINGS | {"zookeeper.connect": server.connect}) as broker:
-            write(store, "first")
-            wait_until(lambda: logs_in(broker, "first"))
+def test_password_written_into_zookeeper_counts_until_it_is_changed_there() -> None:
+    place = path_of_its_own()
+    store = KazooClient(place)
+    store.start()
+    with closing(store), Broker(SETTINGS | {"zookeeper.connect": place}) as broker:
+        write(store, "first")
+        wait_until(lambda: logs_in(broker, "first"))
 
-            write(store, "second")
-            wait_until(lambda: logs_in(broker, "second"))
-            assert not logs_in(broker, "first")
-            store.stop()
+        write(store, "second")
+        wait_until(lambda: logs_in(broker, "second"))
+        assert not logs_in(broker, "first")
+        store.stop()

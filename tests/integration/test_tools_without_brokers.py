@@ -4,10 +4,10 @@ ZooKeeper themselves: before any broker runs, and whatever the brokers allow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
-from support.brokers.zookeeper import ZooKeeperServer
+from support.brokers.zookeeper import path_of_its_own
 
 from kbroker.cli.kafka import table
 from kbroker.client.admin.topics import NewTopic, create_topics
@@ -29,18 +29,16 @@ JAAS = (
 )
 
 
-@pytest.fixture(scope="module")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
-    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
-        yield server
+@pytest.fixture
+def place() -> str:
+    """A path in ZooKeeper that is not there yet."""
+    return path_of_its_own()
 
 
 @pytest.fixture
-def configs(
-    zookeeper: ZooKeeperServer, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
-) -> Run:
+def configs(place: str, capsys: pytest.CaptureFixture[str]) -> Run:
     """kafka-configs in a chroot of its own, which is not there yet."""
-    where = ("--zookeeper", f"{zookeeper.connect}/{request.node.name[:40]}/below")
+    where = ("--zookeeper", f"{place}/below")
 
     def run(*words: str) -> tuple[int, list[str], str]:
         code = table.main([*where, *words], "kafka-configs")
@@ -57,10 +55,10 @@ def user(name: str) -> tuple[str, ...]:
 
 
 def test_brokers_that_log_in_by_scram_start_with_a_user_of_the_tool(
-    zookeeper: ZooKeeperServer, capsys: pytest.CaptureFixture[str]
+    place: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As docs/security.md begins such a cluster."""
-    connect = f"{zookeeper.connect}/scram"
+    connect = place
     words = (
         "--zookeeper", connect, "--alter", "--add-config",
         "SCRAM-SHA-512=[password=broker-secret]", *user("broker"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +12,18 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
-from support.brokers.zookeeper import ZooKeeperServer
+from support.brokers.zookeeper import ZooKeeperServer, path_of_its_own
 
 from kbroker.testing import Broker, BrokerFailed, wait_until
 
 pytestmark = pytest.mark.integration
-
-_numbers = count()
-
-
-@pytest.fixture(scope="module")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
-    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
-        yield server
 
 
 class Nodes:
     """The nodes in ZooKeeper below a path."""
 
     def __init__(self, connect: str) -> None:
+        self.connect = connect
         self.client = KazooClient(connect)
         self.client.start()
 
@@ -47,16 +39,16 @@ class Nodes:
 
 
 @pytest.fixture
-def nodes(zookeeper: ZooKeeperServer) -> Iterator[Nodes]:
+def nodes() -> Iterator[Nodes]:
     """The nodes of a cluster that does not exist yet."""
-    nodes = Nodes(f"{zookeeper.connect}/cluster-{next(_numbers)}")
+    nodes = Nodes(path_of_its_own())
     yield nodes
     nodes.client.stop()
     nodes.client.close()
 
 
-def broker(zookeeper: ZooKeeperServer, nodes: Nodes, **settings: object) -> Broker:
-    return Broker(zookeeper_connect=zookeeper.connect + nodes.client.chroot, **settings)
+def broker(nodes: Nodes, **settings: object) -> Broker:
+    return Broker(zookeeper_connect=nodes.connect, **settings)
 
 
 def produce(broker: Broker, topic: str, value: bytes) -> None:
@@ -82,10 +74,8 @@ def values(broker: Broker, topic: str, count: int) -> list[bytes]:
     return found
 
 
-def test_broker_is_registered_until_it_stops_and_its_topics_stay(
-    zookeeper: ZooKeeperServer, nodes: Nodes
-) -> None:
-    with broker(zookeeper, nodes, broker_rack="r1") as one:
+def test_broker_is_registered_until_it_stops_and_its_topics_stay(nodes: Nodes) -> None:
+    with broker(nodes, broker_rack="r1") as one:
         host, _, port = one.bootstrap.rpartition(":")
         document = nodes.json("/brokers/ids/0")
         assert document.pop("timestamp").isdigit()
@@ -110,19 +100,17 @@ def test_broker_is_registered_until_it_stops_and_its_topics_stay(
         assert nodes.json("/controller_epoch") == 2
 
 
-def test_older_protocol_registers_as_older_kafkas_do(
-    zookeeper: ZooKeeperServer, nodes: Nodes
-) -> None:
-    with broker(zookeeper, nodes, inter_broker_protocol_version="2.6"):
+def test_older_protocol_registers_as_older_kafkas_do(nodes: Nodes) -> None:
+    with broker(nodes, inter_broker_protocol_version="2.6"):
         document = nodes.json("/brokers/ids/0")
         assert document["version"] == 4
         assert "features" not in document
 
 
 def test_controller_process_that_dies_is_continued_in_the_same_session_and_registration(
-    zookeeper: ZooKeeperServer, nodes: Nodes
+    nodes: Nodes,
 ) -> None:
-    with broker(zookeeper, nodes) as one:
+    with broker(nodes) as one:
         produce(one, "t", b"1")
         broker_epoch = nodes.created_id("/brokers/ids/0")
         one.kill("controller", 0)

@@ -11,7 +11,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.security import OPEN_ACL_UNSAFE
-from support.brokers.zookeeper import ZooKeeperServer
+from support.brokers.zookeeper import ZooKeeperServer, path_of_its_own
 from support.security import certificates
 
 from kbroker.cli.kafka import table
@@ -50,14 +50,15 @@ def connected(settings: ZooKeeperSettings) -> Iterator[KazooClient]:
         client.close()
 
 
-def test_chroot_is_created_and_paths_are_below_it(tmp_path: Path) -> None:
-    with ZooKeeperServer(tmp_path) as server:
-        found = settings(zookeeper_connect=f"{server.connect}/a/b")
-        with connected(found) as client:
-            client.create("/node", b"here")
-            make_chroot(found)  # a second time it is there
-        with connected(settings(zookeeper_connect=server.connect)) as client:
-            assert client.get("/a/b/node")[0] == b"here"
+def test_chroot_is_created_and_paths_are_below_it() -> None:
+    place = path_of_its_own()
+    found = settings(zookeeper_connect=f"{place}/b")
+    with connected(found) as client:
+        client.create("/node", b"here")
+        make_chroot(found)  # a second time it is there
+    server, _, path = place.partition("/")
+    with connected(settings(zookeeper_connect=server)) as client:
+        assert client.get(f"/{path}/b/node")[0] == b"here"
 
 
 def test_reason_for_no_connection_is_kept() -> None:
@@ -233,12 +234,12 @@ def test_tls_trusts_the_trust_store_alone(over_tls: SecureServer, tmp_path: Path
 
 
 def test_measurement_runs_and_leaves_nothing_of_its_topic(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with ZooKeeperServer(tmp_path) as server:
-        assert zookeeper_store.main([f"{server.connect}/x", "--partitions", "20"]) == 0
-        lines = capsys.readouterr().out.splitlines()
-        assert [line.split()[0] for line in lines] == ["create,", "get", "set,", "set,", "nodes"]
-        with connected(settings(zookeeper_connect=f"{server.connect}/x")) as client:
-            (place,) = client.get_children("/")
-            assert client.get_children(f"/{place}/brokers/topics") == []
+    connect = path_of_its_own()
+    assert zookeeper_store.main([connect, "--partitions", "20"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["create,", "get", "set,", "set,", "nodes"]
+    with connected(settings(zookeeper_connect=connect)) as client:
+        (place,) = client.get_children("/")
+        assert client.get_children(f"/{place}/brokers/topics") == []

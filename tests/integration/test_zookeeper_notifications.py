@@ -12,7 +12,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic
 from kazoo.client import KazooClient
-from support.brokers.zookeeper import ZooKeeperServer
+from support.brokers.zookeeper import path_of_its_own
 from support.faults.shim import FailingCall, broker_command, shimmed
 
 from kbroker.testing import Broker, wait_until
@@ -25,20 +25,19 @@ TOPIC = "t"
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[KazooClient]:
-    with ZooKeeperServer(tmp_path / "zookeeper") as server:
-        client = KazooClient(f"{server.connect}/cluster")
-        client.start()
-        yield client
-        client.stop()
-        client.close()
+def store() -> Iterator[KazooClient]:
+    client = KazooClient(path_of_its_own())
+    client.start()
+    yield client
+    client.stop()
+    client.close()
 
 
 def broker(store: KazooClient, directory: Path, number: int, **given: Any) -> Broker:
     host, port = store.hosts[0]
     settings = {
         "broker_id": number,
-        "zookeeper_connect": f"{host}:{port}/cluster",
+        "zookeeper_connect": f"{host}:{port}{store.chroot}",
         "zookeeper_session_timeout_ms": 10_000,
         "controlled_shutdown_enable": False,
         **given,

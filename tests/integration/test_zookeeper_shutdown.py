@@ -14,7 +14,7 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 from kazoo.client import KazooClient
-from support.brokers.zookeeper import ZooKeeperServer
+from support.brokers.zookeeper import ZooKeeperServer, path_of_its_own
 
 from kbroker.testing import Broker, wait_until
 
@@ -26,14 +26,13 @@ TOPICS = (f"t-{number}" for number in count())
 
 
 @pytest.fixture(scope="module")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
-    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
-        yield server
+def place() -> str:
+    return path_of_its_own()
 
 
 @pytest.fixture(scope="module")
-def store(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
-    client = KazooClient(f"{zookeeper.connect}/cluster")
+def store(place: str) -> Iterator[KazooClient]:
+    client = KazooClient(place)
     client.start()
     yield client
     client.stop()
@@ -41,16 +40,14 @@ def store(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
 
 
 @pytest.fixture(scope="module")
-def brokers(
-    zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[int, Broker]]:
-    """Three brokers; the first is the controller."""
+def brokers(place: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, Broker]]:
+    """Two brokers; the first is the controller."""
     with ExitStack() as stack:
         yield {
             number: stack.enter_context(
                 Broker(
                     broker_id=number,
-                    zookeeper_connect=f"{zookeeper.connect}/cluster",
+                    zookeeper_connect=place,
                     zookeeper_session_timeout_ms=SESSION_MS,
                     log_dirs=str(tmp_path_factory.mktemp(f"broker-{number}")),
                 )

@@ -6,13 +6,12 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
 from kazoo.security import READ_ACL_UNSAFE
-from support.brokers.zookeeper import ZooKeeperServer
+from support.brokers.zookeeper import ZooKeeperServer, path_of_its_own, shared
 from support.brokers.zookeeper_bench import ZooKeeperBench
 from support.network.cable import Cable
 
@@ -32,28 +31,26 @@ from kbroker.metastore.store import (
     TooLarge,
     WatchEvent,
 )
+from kbroker.testing import zookeeper
 
 pytestmark = pytest.mark.integration
 
 CONNECTED, SUSPENDED, EXPIRED = SessionState.CONNECTED, SessionState.SUSPENDED, SessionState.EXPIRED
 ROOT = Path(__file__).resolve().parents[1]
 
-_numbers = count()
-
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
-    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
-        yield server
+def server() -> zookeeper.ZooKeeperServer:
+    return shared()
 
 
 @pytest.fixture
 def chroot() -> str:
-    return f"/test-{next(_numbers)}"
+    return f"/{path_of_its_own().partition('/')[2]}"
 
 
 @pytest.fixture
-def cable(server: ZooKeeperServer) -> Iterator[Cable]:
+def cable(server: zookeeper.ZooKeeperServer) -> Iterator[Cable]:
     with Cable(server.port) as cable:
         yield cable
 
@@ -66,7 +63,9 @@ def bench(cable: Cable, chroot: str, tmp_path: Path) -> Iterator[ZooKeeperBench]
 
 
 @pytest.fixture
-def other(server: ZooKeeperServer, chroot: str, bench: ZooKeeperBench) -> Iterator[KazooClient]:
+def other(
+    server: zookeeper.ZooKeeperServer, chroot: str, bench: ZooKeeperBench
+) -> Iterator[KazooClient]:
     """Another client, whose connection is not cut."""
     client = KazooClient(server.connect + chroot)
     client.start()
@@ -106,7 +105,7 @@ def test_node_that_holds_nothing_is_created_as_by_kafka(
 
 
 def test_server_that_leaves_a_connection_without_response_is_asked_on_another(
-    server: ZooKeeperServer, tmp_path: Path
+    server: zookeeper.ZooKeeperServer, tmp_path: Path
 ) -> None:
     """A starting server does that once in a while, and kazoo waits for the session timeout."""
     with Cable(server.port) as cable:
@@ -139,7 +138,7 @@ def test_session_outlives_a_restart_of_the_server(tmp_path: Path) -> None:
 
 
 def test_expired_session_is_told_before_the_next(
-    bench: ZooKeeperBench, server: ZooKeeperServer
+    bench: ZooKeeperBench, server: zookeeper.ZooKeeperServer
 ) -> None:
     bench.wait(bench.store.create("/me", ephemeral=True))
     session_id = bench.store.session_id
@@ -316,7 +315,7 @@ os._exit(1)
 
 
 def test_next_process_resumes_the_session(
-    server: ZooKeeperServer, chroot: str, tmp_path: Path
+    server: zookeeper.ZooKeeperServer, chroot: str, tmp_path: Path
 ) -> None:
     """A controller process that dies does not end the broker's registration."""
     connect = server.connect + chroot
@@ -333,7 +332,7 @@ def test_next_process_resumes_the_session(
 
 
 def test_session_that_cannot_be_resumed_is_reported_as_expired(
-    server: ZooKeeperServer, chroot: str, tmp_path: Path
+    server: zookeeper.ZooKeeperServer, chroot: str, tmp_path: Path
 ) -> None:
     bench = ZooKeeperBench(server.connect + chroot, tmp_path)
     old = bench.file.read()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,9 @@ import pytest
 from kbroker.testing import zookeeper
 from kbroker.testing.zookeeper import TICK_MS, ZooKeeperMissing
 
-__all__ = ["TICK_MS", "ZooKeeperServer", "skip_without_zookeeper"]
+__all__ = ["TICK_MS", "ZooKeeperServer", "path_of_its_own", "shared", "skip_without_zookeeper"]
+
+_paths = count()
 
 
 def skip_without_zookeeper() -> None:
@@ -19,6 +23,17 @@ def skip_without_zookeeper() -> None:
         zookeeper.jars()
     except ZooKeeperMissing as error:
         pytest.skip(str(error))
+
+
+def shared() -> zookeeper.ZooKeeperServer:
+    """The server of this process: for tests that neither end it nor configure it."""
+    skip_without_zookeeper()
+    return zookeeper.shared()
+
+
+def path_of_its_own() -> str:
+    """In the shared server, for ``zookeeper.connect``; it does not exist yet."""
+    return f"{shared().connect}/test-{os.getpid()}-{next(_paths)}"
 
 
 class ZooKeeperServer(zookeeper.ZooKeeperServer):
