@@ -1,5 +1,7 @@
 """Administration by real clients, on a real broker: results are true, also after a crash."""
 
+from itertools import count
+
 import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import (
@@ -16,6 +18,7 @@ from kafka.admin import KafkaAdminClient
 from kafka.admin import NewTopic as KafkaPythonTopic
 from kafka.structs import TopicPartition
 from support.clients.wire_client import WireClient, batch_of
+from support.running.grids import some_of
 
 from kbroker.errors import ErrorCode
 from kbroker.testing.waiting import wait_until
@@ -23,9 +26,24 @@ from kbroker.testing.waiting import wait_until
 pytestmark = pytest.mark.integration
 
 
+NAMES = (f"administered-{number}" for number in count())
+
+
 @pytest.fixture
 def admin(kbroker):
     return AdminClient({"bootstrap.servers": kbroker.bootstrap})
+
+
+@pytest.fixture
+def shared(kbroker_broker):
+    """Of the broker that tests share."""
+    return AdminClient({"bootstrap.servers": kbroker_broker.bootstrap})
+
+
+@pytest.fixture
+def name():
+    """Of a topic that there is not yet."""
+    return next(NAMES)
 
 
 def create(admin, name, partitions=1, factor=1, **options):
@@ -104,47 +122,47 @@ def test_refused_creation_says_what_to_do(kbroker_broker, arguments, code, words
     assert words in text
 
 
-def test_recreated_topic_begins_again(kbroker, admin):
+def test_recreated_topic_begins_again(kbroker_broker, shared, name):
     for _ in range(3):
-        create(admin, "t", 2)
-        produce(kbroker, "t", 4)
-        assert end_offset(kbroker, "t") == 4
-        admin.delete_topics(["t"], operation_timeout=30)["t"].result(60)
-        assert "t" not in admin.list_topics(timeout=30).topics
+        create(shared, name, 2)
+        produce(kbroker_broker, name, 4)
+        assert end_offset(kbroker_broker, name) == 4
+        shared.delete_topics([name], operation_timeout=30)[name].result(60)
+        assert name not in shared.list_topics(timeout=30).topics
 
 
-def test_partitions_are_added(kbroker, admin):
-    create(admin, "t", 1)
-    admin.create_partitions([NewPartitions("t", 4)])["t"].result(60)
-    assert partitions_of(admin, "t") == [0, 1, 2, 3]
-    wanted = [NewPartitions("t", 2)]
-    code, text = code_of(lambda: admin.create_partitions(wanted)["t"].result(60))
+def test_partitions_are_added(shared, name):
+    create(shared, name, 1)
+    shared.create_partitions([NewPartitions(name, 4)])[name].result(60)
+    assert partitions_of(shared, name) == [0, 1, 2, 3]
+    wanted = [NewPartitions(name, 2)]
+    code, text = code_of(lambda: shared.create_partitions(wanted)[name].result(60))
     assert code == ErrorCode.INVALID_PARTITIONS
     assert "currently has 4 partition(s); 2 would not be an increase" in text
 
 
-def test_topic_setting_counts_at_once(kbroker, admin):
-    create(admin, "t")
-    change(admin, ResourceType.TOPIC, "t", "max.message.bytes", "200")
-    entry = settings_of(admin, ResourceType.TOPIC, "t")["max.message.bytes"]
+def test_topic_setting_counts_at_once(kbroker_broker, shared, name):
+    create(shared, name)
+    change(shared, ResourceType.TOPIC, name, "max.message.bytes", "200")
+    entry = settings_of(shared, ResourceType.TOPIC, name)["max.message.bytes"]
     assert (entry.value, entry.source, entry.is_default) == ("200", 1, False)
     failures = []
-    producer = Producer({"bootstrap.servers": kbroker.bootstrap})
-    producer.produce("t", b"x" * 1000, on_delivery=lambda error, _: failures.append(error))
+    producer = Producer({"bootstrap.servers": kbroker_broker.bootstrap})
+    producer.produce(name, b"x" * 1000, on_delivery=lambda error, _: failures.append(error))
     producer.flush(30)
     assert failures[0].code() == ErrorCode.MESSAGE_TOO_LARGE
-    change(admin, ResourceType.TOPIC, "t", "max.message.bytes", None, AlterConfigOpType.DELETE)
-    produce(kbroker, "t")
-    assert settings_of(admin, ResourceType.TOPIC, "t")["max.message.bytes"].is_default
+    change(shared, ResourceType.TOPIC, name, "max.message.bytes", None, AlterConfigOpType.DELETE)
+    produce(kbroker_broker, name)
+    assert settings_of(shared, ResourceType.TOPIC, name)["max.message.bytes"].is_default
 
 
-def test_more_replicas_in_sync_than_a_topic_has_are_not_asked_for(kbroker, admin):
+def test_more_replicas_in_sync_than_a_topic_has_are_not_asked_for(kbroker_broker, shared, name):
     """As in Kafka 3.9 and later. What has too few is refused: tests of clusters."""
-    create(admin, "t", config={"min.insync.replicas": "2"})
-    with WireClient((kbroker.host, kbroker.port)) as client:
-        written = [client.produce("t", {0: batch_of([b"x"])}, acks=acks)[0] for acks in (-1, 1)]
+    create(shared, name, config={"min.insync.replicas": "2"})
+    with WireClient((kbroker_broker.host, kbroker_broker.port)) as client:
+        written = [client.produce(name, {0: batch_of([b"x"])}, acks=acks)[0] for acks in (-1, 1)]
     assert [(row.error_code, row.base_offset) for row in written] == [(0, 0), (0, 1)]
-    assert settings_of(admin, ResourceType.TOPIC, "t")["min.insync.replicas"].value == "2"
+    assert settings_of(shared, ResourceType.TOPIC, name)["min.insync.replicas"].value == "2"
 
 
 def test_broker_setting_counts_for_topics_that_inherit_it(kbroker, admin):
@@ -158,9 +176,10 @@ def test_broker_setting_counts_for_topics_that_inherit_it(kbroker, admin):
     assert "restart" in text
 
 
-def test_acknowledged_changes_survive_kill_9_of_the_controller(kbroker, admin):
+@pytest.mark.parametrize("times", some_of([2, 6], [2]))
+def test_acknowledged_changes_survive_kill_9_of_the_controller(kbroker, admin, times):
     made = []
-    for number in range(6):
+    for number in range(times):
         name = f"t{number}"
         create(admin, name, 2)
         made.append(name)
@@ -182,12 +201,12 @@ def is_creatable(admin, name):
     return True
 
 
-def test_kafka_python_administers(kbroker):
-    admin = KafkaAdminClient(bootstrap_servers=kbroker.bootstrap)
+def test_kafka_python_administers(kbroker_broker, name):
+    admin = KafkaAdminClient(bootstrap_servers=kbroker_broker.bootstrap)
     try:
-        admin.create_topics([KafkaPythonTopic("k", 2, 1)])
-        assert "k" in admin.list_topics()
-        admin.delete_topics(["k"])
-        assert "k" not in admin.list_topics()
+        admin.create_topics([KafkaPythonTopic(name, 2, 1)])
+        assert name in admin.list_topics()
+        admin.delete_topics([name])
+        assert name not in admin.list_topics()
     finally:
         admin.close()

@@ -160,25 +160,27 @@ def test_read_continues_when_the_broker_restarts():
     ],
     ids=["too high, with others", "too high, alone", "too low"],
 )
-def test_batch_with_a_rotten_first_offset_is_told_and_hides_nothing(number, offset, max_bytes, why):
+def test_batch_with_a_rotten_first_offset_is_told_and_hides_nothing(
+    broker, cluster, number, offset, max_bytes, why
+):
     """No checksum covers it, and a broker does not check its own batches again: it serves the
     damaged one.
     """
-    with Broker() as broker, Cluster(broker.bootstrap, deadline=30) as cluster:
-        topics.create(cluster, "rotten", segment_bytes=1 << 20)
-        with topics.ArrowProducer(cluster, topic="rotten") as producer:
-            for _ in range(6):
-                producer.write(pa.record_batch({"value": [b"v" * 100_000] * 4}))
-                producer.flush()
-        with (broker.data_dir / "rotten-0" / f"{0:020}.log").open("r+b") as file:
-            for _ in range(number):
-                file.seek(8, os.SEEK_CUR)
-                file.seek(int.from_bytes(file.read(4), "big"), os.SEEK_CUR)
-            file.write(offset.to_bytes(8, "big"))
+    name = f"rotten-{number}-{max_bytes}"
+    topics.create(cluster, name, segment_bytes=1 << 20)
+    with topics.ArrowProducer(cluster, topic=name) as producer:
+        for _ in range(6):
+            producer.write(pa.record_batch({"value": [b"v" * 100_000] * 4}))
+            producer.flush()
+    with (broker.data_dir / f"{name}-0" / f"{0:020}.log").open("r+b") as file:
+        for _ in range(number):
+            file.seek(8, os.SEEK_CUR)
+            file.seek(int.from_bytes(file.read(4), "big"), os.SEEK_CUR)
+        file.write(offset.to_bytes(8, "big"))
 
-        with pytest.raises(CorruptRecords, match=why):
-            for _ in RangeFetch(cluster, "rotten", 0, 0, 24, max_bytes=max_bytes):
-                pass
+    with pytest.raises(CorruptRecords, match=why):
+        for _ in RangeFetch(cluster, name, 0, 0, 24, max_bytes=max_bytes):
+            pass
 
 
 def test_offsets_below_the_log_start_are_told_with_the_range_there_is(cluster):

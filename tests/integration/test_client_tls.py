@@ -146,11 +146,11 @@ def test_records_are_written_and_read_over_tls(bootstrap, pems, names):
     with cluster_with(bootstrap, names(pems)) as cluster:
         topic = names.__name__
         topics.create(cluster, topic)
-        topics.write(cluster, topic, 50_000, batch_bytes=100_000)
+        topics.write(cluster, topic, 20_000, batch_bytes=40_000)
 
         found = topics.values(cluster, topic)
 
-    assert found == [b"%d" % n for n in range(50_000)]
+    assert found == [b"%d" % n for n in range(20_000)]
 
 
 def test_server_that_is_not_trusted_is_refused_at_once(bootstrap, pems):
@@ -182,17 +182,19 @@ def test_plain_client_at_a_tls_port_is_told_within_its_deadline(bootstrap):
         Cluster(bootstrap, deadline=1, request_timeout=1).topics()
 
 
-def test_tls_client_at_a_plain_port_is_told_within_its_deadline(pems):
-    with Broker() as broker, pytest.raises((UnreachableError, ClientError), match="TLS"):
-        cluster_with(broker.bootstrap, librdkafka_names(pems), deadline=1).topics()
+def test_tls_client_at_a_plain_port_is_told_within_its_deadline(kbroker_broker, pems):
+    with pytest.raises((UnreachableError, ClientError), match="TLS"):
+        cluster_with(kbroker_broker.bootstrap, librdkafka_names(pems), deadline=1).topics()
 
 
 @pytest.mark.parametrize("missing", ["ssl.ca.location", "ssl.certificate.location"])
-def test_file_that_is_not_there_is_told_by_its_setting(pems, missing, tmp_path: Path):
+def test_file_that_is_not_there_is_told_by_its_setting(
+    kbroker_broker, pems, missing, tmp_path: Path
+):
     settings = {**librdkafka_names(pems), missing: str(tmp_path / "absent.pem")}
 
-    with Broker() as broker, pytest.raises(SettingRefused) as caught:
-        cluster_with(broker.bootstrap, settings).topics()
+    with pytest.raises(SettingRefused) as caught:
+        cluster_with(kbroker_broker.bootstrap, settings).topics()
 
     assert caught.value.setting == missing
     assert "absent.pem" in str(caught.value)

@@ -62,6 +62,7 @@ def read(cluster: Cluster, topic: str) -> list[bytes]:
     return found
 
 
+@pytest.mark.slow
 def test_next_controller_continues_a_reassignment(cluster: Cluster, store: KazooClient) -> None:
     """The new replica's broker is down when it begins; only ZooKeeper knows of it then."""
     controller = cluster.controller

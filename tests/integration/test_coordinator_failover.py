@@ -235,7 +235,7 @@ def batch(text: str) -> bytearray:
 
 
 @pytest.mark.parametrize(
-    "killed", some_of([None, 0, 1], [None, 0]), ids=["nobody", "coordinator", "another"]
+    "killed", some_of([None, 0, 1], [None]), ids=["nobody", "coordinator", "another"]
 )
 def test_partitions_join_a_transaction_of_the_second_protocol_wherever_they_are(
     cluster: Cluster, topic: str, killed: int | None

@@ -13,6 +13,7 @@ from support.clients.coordinator_client import (
     code_in,
     response_to_join,
 )
+from support.running.grids import some_of
 from support.running.pace import hold
 
 from kbroker.errors import ErrorCode
@@ -46,7 +47,7 @@ def client(broker: Broker) -> Iterator[Client]:
     client.wire.close()
 
 
-@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("commit", some_of([True, False], [True]))
 def test_offsets_of_an_open_transaction_outlive_the_processes_that_hold_them(
     client: Client, commit: bool
 ) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from support.brokers.zookeeper import ZooKeeperServer
+from support.brokers.zookeeper import skip_without_zookeeper
 from support.security import token_requests as tokens
 from support.security.acl_requests import acl
 from support.security.acl_requests import create as create_acls
@@ -18,7 +18,7 @@ from kbroker.client.connections.security import Security
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.security.operations import AclOperation, Kind
-from kbroker.testing import Broker, wait_until
+from kbroker.testing import Broker, wait_until, zookeeper
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
@@ -203,25 +203,26 @@ def test_tokens_are_kept_over_a_restart_and_their_secrets_are_nowhere() -> None:
         assert not any(secret in content for content in files)
 
 
-def test_token_of_one_broker_logs_in_at_another(tmp_path: Path) -> None:
+def test_token_of_one_broker_logs_in_at_another() -> None:
     """Executors connect to any broker as soon as their driver has a token."""
-    with ZooKeeperServer(tmp_path / "zookeeper") as server:
-        settings = SETTINGS | {"zookeeper.connect": server.connect}
-        with (
-            Broker(settings) as first,
-            Broker(settings | {"broker.id": "1"}) as second,
-            client(first, "bob") as bob,
-            client(second, "bob") as also_bob,
-        ):
-            there = address_of(second, PROTOCOL)
-            for _ in range(5):
-                token = tokens.create(bob)
-                assert tokens.refused(there, token.token_id, tokens.secret_of(token)) is None
-            assert tokens.expire(also_bob, token).error_code == 0
-            here = address_of(first, PROTOCOL)
-            wait_until(
-                lambda: tokens.refused(here, token.token_id, tokens.secret_of(token)) is not None
-            )
-            short = tokens.create(also_bob, lifetime_ms=1)
-            wait_until(lambda: len(tokens.described(bob)) == len(tokens.described(also_bob)) == 4)
-            assert short.error_code == 0
+    skip_without_zookeeper()
+    place = f"{zookeeper.shared().connect}/{os.getpid()}-tokens"
+    settings = SETTINGS | {"zookeeper.connect": place}
+    with (
+        Broker(settings) as first,
+        Broker(settings | {"broker.id": "1"}) as second,
+        client(first, "bob") as bob,
+        client(second, "bob") as also_bob,
+    ):
+        there = address_of(second, PROTOCOL)
+        for _ in range(5):
+            token = tokens.create(bob)
+            assert tokens.refused(there, token.token_id, tokens.secret_of(token)) is None
+        assert tokens.expire(also_bob, token).error_code == 0
+        here = address_of(first, PROTOCOL)
+        wait_until(
+            lambda: tokens.refused(here, token.token_id, tokens.secret_of(token)) is not None
+        )
+        short = tokens.create(also_bob, lifetime_ms=1)
+        wait_until(lambda: len(tokens.described(bob)) == len(tokens.described(also_bob)) == 4)
+        assert short.error_code == 0

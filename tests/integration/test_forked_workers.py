@@ -99,6 +99,7 @@ def test_the_first_failure_ends_a_run_that_shall_end_there(tmp_path: Path) -> No
     assert "stopping after 1 failures" in text
 
 
+@pytest.mark.slow
 def test_what_cannot_be_collected_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "test_cannot_be_read.py").write_text(OTHERS["cannot_be_read"])
 
@@ -118,6 +119,7 @@ def test_path_that_does_not_exist_is_named(tmp_path: Path) -> None:
     assert "INTERNALERROR" not in text
 
 
+@pytest.mark.slow
 def test_worker_whose_end_takes_long_ends_in_silence(tmp_path: Path) -> None:
     """execnet interrupts it after five seconds."""
     (tmp_path / "test_passes.py").write_text("def test_passes(): pass\n")

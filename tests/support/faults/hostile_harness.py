@@ -54,6 +54,7 @@ class Stalls:
     """Detects stalls of the machine, in which a short sleep and a small write take long."""
 
     NOTED_S = 0.1
+    PAUSE_S = 0.02
 
     def __init__(self) -> None:
         self._found: list[tuple[float, float]] = []
@@ -65,7 +66,7 @@ class Stalls:
         with tempfile.TemporaryFile(buffering=0) as file:
             while not self._stopping.is_set():
                 began = time.monotonic()
-                time.sleep(0.005)
+                time.sleep(self.PAUSE_S)
                 file.write(b"x")
                 ended = time.monotonic()
                 if ended - began > self.NOTED_S:
@@ -87,6 +88,8 @@ class GoodClient:
     ``longest_s`` (not counting time in which the machine stood still), or if ``least`` do not come
     to pass.
     """
+
+    PAUSE_S = 0.02  # short beside what is a delay, and little work
 
     def __init__(
         self,
@@ -144,6 +147,6 @@ class GoodClient:
                 code = self._client.produce(self._topic, {0: self._batch})[0].error_code
                 assert code == 0, f"error {code}"
                 self.times.append((began, time.monotonic()))
-                time.sleep(0.005)
+                time.sleep(self.PAUSE_S)
         except Exception as error:
             self._failure = error
