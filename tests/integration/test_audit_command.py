@@ -202,6 +202,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str]]
         yield [request.param, str(tmp_path)]
 
 
+@pytest.mark.parametrize("place", some_of(PLACES, ["dir", "delta"]), indirect=True)
 def test_load_is_counted_by_bucket_also_what_it_has_not_loaded_yet(
     audited: tuple[Broker, str], place: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

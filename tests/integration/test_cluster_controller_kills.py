@@ -47,6 +47,7 @@ def kill_process(broker: Broker) -> None:
     wait_until(lambda: broker.log_text.count(": connected, session 0x") > count, 30)
 
 
+@pytest.mark.slow
 def test_partitions_keep_their_leaders_and_metadata_goes_on_arriving() -> None:
     with loaded("2.7") as (cluster, load), nodes(cluster) as store:
         before = states(store)

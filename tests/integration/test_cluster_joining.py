@@ -71,6 +71,7 @@ def test_it_names_no_empty_cluster(cluster: Cluster, joining: Broker) -> None:
     assert [one.brokers for one in found] == [{0, 1}]
 
 
+@pytest.mark.slow
 def test_a_consumer_that_finds_the_cluster_by_it_reads_at_once(
     cluster: Cluster, joining: Broker
 ) -> None:

@@ -108,6 +108,7 @@ def test_what_is_acknowledged_is_byte_for_byte_on_every_replica(
     wait_until(lambda: logs_agree(cluster, topic), PATIENCE_S, "the logs are the same")
 
 
+@pytest.mark.slow
 def test_replicas_in_sync_follow_a_broker_that_is_killed_and_comes_back(
     cluster: Cluster, topic: str
 ) -> None:

@@ -221,6 +221,7 @@ def test_registration_names_both_listeners(cluster: Cluster) -> None:
     assert "BROKERS://127.0.0.1:" in text
 
 
+@pytest.mark.slow
 def test_replaced_certificates_are_used_by_the_next_connections(
     cluster: Cluster, topic: str, peers: SecuredPeers
 ) -> None:

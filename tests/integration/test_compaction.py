@@ -6,6 +6,7 @@ import os
 import time
 import urllib.request
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -42,10 +43,25 @@ TOPIC = {
 }
 
 
+TABLES = (f"table-{number}" for number in count())
+
+
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
     with Broker(SETTINGS, directory=tmp_path) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """For tests that damage and restart nothing, each with a table of its own."""
+    with Broker(SETTINGS, directory=tmp_path_factory.mktemp("shared")) as running:
+        yield running
+
+
+@pytest.fixture
+def table() -> str:
+    return next(TABLES)
 
 
 def create(broker: Broker, topic: str = "table", **config: str) -> None:
@@ -127,52 +143,54 @@ def wait_for_end(broker: Broker, topic: str = "table") -> None:
     wait_until(is_clean, timeout=60)
 
 
-def test_compaction_leaves_the_last_value_of_each_key(broker):
-    create(broker)
-    last = produce(broker, rounds=40)
+def test_compaction_leaves_the_last_value_of_each_key(shared, table):
+    broker = shared
+    create(broker, table)
+    last = produce(broker, rounds=40, topic=table)
     written = 40 * sum(len(key) + 30 for key in last)  # at least; compaction is in progress
-    wait_for_end(broker)
-    records = read_all(broker)
+    wait_for_end(broker, table)
+    records = read_all(broker, table)
     assert {key: value for _, key, value in records} == last
     assert [offset for offset, _, _ in records] == sorted({offset for offset, _, _ in records})
-    assert log_bytes(broker) < written
+    assert log_bytes(broker, table) < written
     assert len(records) < 40 * 50 / 2
     wait_until(lambda: metric(broker, "kbroker_log_cleaner_runs_total") >= 1)
     assert metric(broker, "kbroker_log_cleaner_uncleanable_partitions") == 0
 
 
 @pytest.mark.parametrize("codec", some_of(["gzip", "snappy", "lz4", "zstd"], ["zstd"]))
-def test_compaction_of_compressed_batches_keeps_last_values(broker, codec):
-    create(broker, **{"segment.bytes": "4000"})
-    last = produce(broker, 30, **{"compression.type": codec})
-    wait_for_end(broker)
-    assert {key: value for _, key, value in read_all(broker)} == last
+def test_compaction_of_compressed_batches_keeps_last_values(shared, table, codec):
+    create(shared, table, **{"segment.bytes": "4000"})
+    last = produce(shared, 30, topic=table, **{"compression.type": codec})
+    wait_for_end(shared, table)
+    assert {key: value for _, key, value in read_all(shared, table)} == last
 
 
-def test_compaction_of_transactions_drops_what_was_aborted(broker):
-    create(broker, **{"segment.bytes": "4000"})
+def test_compaction_of_transactions_drops_what_was_aborted(shared, table):
+    broker = shared
+    create(broker, table, **{"segment.bytes": "4000"})
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "t"})
     producer.init_transactions(30)
     for number in range(20):
         producer.begin_transaction()
         for key in range(10):
             name = b"k%d" % key if number % 2 else b"aborted-%d" % key
-            producer.produce("table", key=name, value=b"%d" % number + b"x" * 40)
+            producer.produce(table, key=name, value=b"%d" % number + b"x" * 40)
         assert producer.flush(30) == 0
         if number % 2:
             producer.commit_transaction(30)
         else:
             producer.abort_transaction(30)
-    produce(broker, 4)
-    wait_for_end(broker)
-    uncommitted = read_all(broker, **{"isolation.level": "read_uncommitted"})
+    produce(broker, 4, topic=table)
+    wait_for_end(broker, table)
+    uncommitted = read_all(broker, table, **{"isolation.level": "read_uncommitted"})
     values = {
         key: value for _, key, value in uncommitted if key.startswith(b"k") and b"-" not in key
     }
     assert values == {b"k%d" % key: b"19" + b"x" * 40 for key in range(10)}
     assert not [key for _, key, _ in uncommitted if key.startswith(b"aborted")]
     producer.begin_transaction()
-    producer.produce("table", key=b"k0", value=b"more")
+    producer.produce(table, key=b"k0", value=b"more")
     producer.commit_transaction(30)
 
 
@@ -217,18 +235,19 @@ def test_compaction_sets_a_damaged_partition_aside_and_continues(broker):
     assert {key: value for _, key, value in read_all(broker, "good")} == last
 
 
-def test_compaction_of_a_deleted_topic_starts_again_with_the_next(broker):
-    create(broker)
-    produce(broker, 40)
-    wait_for_end(broker)
+def test_compaction_of_a_deleted_topic_starts_again_with_the_next(shared, table):
+    broker = shared
+    create(broker, table)
+    produce(broker, 40, topic=table)
+    wait_for_end(broker, table)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.delete_topics(["table"])["table"].result(30)
+    admin.delete_topics([table])[table].result(30)
     path = Path(broker.data_dir, "cleaner-offset-checkpoint")
-    wait_until(lambda: "table 0" not in path.read_text(), timeout=60)
-    create(broker)
-    last = produce(broker, 40)
-    wait_for_end(broker)
-    assert {key: value for _, key, value in read_all(broker)} == last
+    wait_until(lambda: f"{table} 0" not in path.read_text(), timeout=60)
+    create(broker, table)
+    last = produce(broker, 40, topic=table)
+    wait_for_end(broker, table)
+    assert {key: value for _, key, value in read_all(broker, table)} == last
 
 
 def test_compaction_leaves_what_a_restart_can_open(broker):
@@ -274,21 +293,26 @@ def test_compaction_by_several_threads_shares_a_throttle_that_can_be_changed(tmp
             {"max.compaction.lag.ms": "1"},
             marks=pytest.mark.slow,
         ),
-        ({"min.cleanable.dirty.ratio": "1"}, {"min.cleanable.dirty.ratio": "0.01"}),
+        pytest.param(
+            {"min.cleanable.dirty.ratio": "1"},
+            {"min.cleanable.dirty.ratio": "0.01"},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
-def test_compaction_follows_a_topic_setting_that_changes(broker, held_back_by, freed_by):
-    create(broker, **held_back_by)
-    last = produce(broker, 20)
-    create(broker, "other")
-    produce(broker, 20, topic="other")
+def test_compaction_follows_a_topic_setting_that_changes(shared, table, held_back_by, freed_by):
+    broker, other = shared, f"{table}-other"
+    create(broker, table, **held_back_by)
+    last = produce(broker, 20, topic=table)
+    create(broker, other)
+    produce(broker, 20, topic=other)
     # The cleaner has checked both, and a log without new records is not checked again.
-    wait_for_end(broker, "other")
-    assert len(read_all(broker)) == 20 * 50
+    wait_for_end(broker, other)
+    assert len(read_all(broker, table)) == 20 * 50
 
-    alter(broker, ResourceType.TOPIC, "table", **freed_by)
-    wait_for_end(broker)
-    assert {key: value for _, key, value in read_all(broker)} == last
+    alter(broker, ResourceType.TOPIC, table, **freed_by)
+    wait_for_end(broker, table)
+    assert {key: value for _, key, value in read_all(broker, table)} == last
 
 
 def test_messages_of_a_broker_before_this_one_are_compacted(broker: Broker) -> None:

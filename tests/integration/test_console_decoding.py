@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from support.running.grids import some_of
 from support.surfaces.console_calls import got
 from support.surfaces.schema_registry import FakeRegistry, schema_registry
 
@@ -143,19 +144,23 @@ def test_decoded_values_are_searched(well: tuple[Broker, FakeRegistry]) -> None:
     assert [row["offset"] for row in everything["records"]] == [1, 3]
 
 
-def test_value_that_ends_its_decoder_costs_its_decoding_alone(
-    well: tuple[Broker, FakeRegistry],
-) -> None:
-    """Two hundred thousand levels, and a list of 2**40 elements that take no bytes."""
-    broker, _ = well
-    many = b"\x80\x80\x80\x80\x80\x80\x02\x00"
-    write(broker, named(1, b"\x04hi"), named(3, b"\x02" * 200_000), named(2, many))
+# A value of two hundred thousand levels, and a list of 2**40 elements that take no bytes.
+DEEP = named(3, b"\x02" * 200_000)
+MANY = named(2, b"\x80\x80\x80\x80\x80\x80\x02\x00")
 
-    found = values_when_decoded(broker, harmful=2)
+
+@pytest.mark.parametrize("harmful", some_of([[DEEP], [DEEP, MANY]], [[DEEP]]), ids=["one", "two"])
+def test_value_that_ends_its_decoder_costs_its_decoding_alone(
+    well: tuple[Broker, FakeRegistry], harmful: list[bytes]
+) -> None:
+    broker, _ = well
+    write(broker, named(1, b"\x04hi"), *harmful)
+
+    found = values_when_decoded(broker, harmful=len(harmful))
 
     assert found[0]["decoded"]["text"] == '"hi"'
-    assert "error" in found[1]["decoded"] and "error" in found[2]["decoded"]
-    assert found[1]["size"] == 200_005
+    assert all("error" in row["decoded"] for row in found[1:])
+    assert [row["size"] for row in found[1:]] == [len(value) for value in harmful]
     assert got(broker, "/overview")["health"]["status"] == "ok"
 
 

@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.running.grids import some_of
 from support.surfaces.console_calls import call, got
 
 from kbroker.console.operation import FLAG, INTEGER, INTEGERS, SETTINGS, TEXTS, Operation, Parameter
@@ -66,7 +67,7 @@ def as_query(value: Any) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-@pytest.mark.parametrize("examples", [6, pytest.param(25, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", some_of([4, 25], [4]))
 @pytest.mark.parametrize("each", OPERATIONS, ids=lambda each: f"{each.method} {each.path}")
 def test_hostile_request_gets_an_answer_that_is_no_500(
     broker: Broker, each: Operation, examples: int

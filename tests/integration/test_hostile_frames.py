@@ -104,9 +104,9 @@ def calm(request: Any) -> Any:
     return request
 
 
-def mutations(frame: bytes, chance: random.Random) -> Iterator[bytes]:
-    """Ways to break a request."""
-    for _ in range(MUTATIONS):
+def mutations(frame: bytes, chance: random.Random, times: int = MUTATIONS) -> Iterator[bytes]:
+    """Ways to break a request. times: of those that are by chance."""
+    for _ in range(times):
         yield frame[: chance.randrange(len(frame))]
         broken = bytearray(frame)
         for _ in range(chance.choice((1, 1, 3))):
@@ -131,7 +131,7 @@ class Attacker:
         """Break requests of every API and of these versions (see ``announced``)."""
         for key, version in announced(self._broker, every):
             for frame in requests_of(key, version, chance):
-                for broken in mutations(frame, chance):
+                for broken in mutations(frame, chance, MUTATIONS if every else 1):
                     self.send(broken)
 
     def send(self, frame: bytes) -> None:
