@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 
 import pytest
@@ -36,6 +36,7 @@ SETTINGS = {
     "num.partitions": 2,
 }
 WRITING_S = 4.0
+SHORT_S = 2.0
 SEED = int(os.environ.get("KBROKER_FAULT_SEED", "5"))
 
 
@@ -172,8 +173,13 @@ def test_batch_larger_than_the_topic_allows_is_sent_in_parts(broker, cluster, co
     assert topics.values(cluster, name, 0) == values[:7] + values[8:]
 
 
-@pytest.mark.parametrize("how", some_of(["restart", "network", "io"], ["io"]))
-def test_what_is_sent_while_processes_die_arrives_once_and_in_order(how):
+@pytest.mark.parametrize(
+    ("how", "writing_s"),
+    some_of(
+        [*product(["restart", "network", "io"], [WRITING_S]), ("io", SHORT_S)], [("io", SHORT_S)]
+    ),
+)
+def test_what_is_sent_while_processes_die_arrives_once_and_in_order(how, writing_s):
     pauses = random.Random(SEED)
     often = {**SETTINGS, "worker.restart.backoff.max.ms": 500}
     with Broker(often) as broker, Cluster(broker.bootstrap, deadline=60) as cluster:
@@ -182,7 +188,7 @@ def test_what_is_sent_while_processes_die_arrives_once_and_in_order(how):
         began = time.monotonic()
 
         def disturb() -> None:
-            while not stop.wait(pauses.uniform(0.2, 0.6)) and time.monotonic() < began + WRITING_S:
+            while not stop.wait(pauses.uniform(0.2, 0.6)) and time.monotonic() < began + writing_s:
                 if how == "restart":
                     broker.kill_all()
                     broker.start()
@@ -196,7 +202,7 @@ def test_what_is_sent_while_processes_die_arrives_once_and_in_order(how):
         ):
             disturbed = beside.submit(disturb)
             try:
-                while time.monotonic() < began + WRITING_S:
+                while time.monotonic() < began + writing_s:
                     for _ in range(200):
                         futures.append(made.send("killed", b"%d" % len(futures)))
                     made.flush(60)
@@ -336,7 +342,8 @@ def test_records_that_were_not_sent_are_given_up_by_an_abort(broker, cluster):
     assert numbers(cluster, "given-up", 1, read_committed=True) == [[2]]
 
 
-def test_transactions_while_processes_die_end_as_told():
+@pytest.mark.parametrize("writing_s", some_of([SHORT_S, WRITING_S], [SHORT_S]))
+def test_transactions_while_processes_die_end_as_told(writing_s):
     pauses = random.Random(SEED)
     often = {**SETTINGS, "worker.restart.backoff.max.ms": 500}
     with Broker(often) as broker, Cluster(broker.bootstrap, deadline=60) as cluster:
@@ -357,7 +364,7 @@ def test_transactions_while_processes_die_end_as_told():
             made.init_transactions(60)
             disturbed = beside.submit(disturb)
             try:
-                while time.monotonic() < began + WRITING_S:
+                while time.monotonic() < began + writing_s:
                     made.begin_transaction()
                     mine = range(100 * ended, 100 * ended + 100)
                     for n in mine:

@@ -14,6 +14,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import NewTopic
 from support.brokers.zookeeper import skip_without_zookeeper
 from support.clients.wire_client import WireClient
+from support.running.grids import some_of
 
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.testing import Cluster, ProcessEnded, processes, wait_until
@@ -23,13 +24,21 @@ from kbroker.testing.zookeeper import ZooKeeperServer
 pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).resolve().parents[2]
-STARTER = """
-import os, time
+STARTERS = {
+    "server": """
+import time
+from kbroker.testing import zookeeper
+print(zookeeper.shared()._process.pid, flush=True)
+time.sleep(600)
+""",
+    "cluster": """
+import time
 from kbroker.testing import Cluster, zookeeper
 with Cluster(1) as cluster:
     print(zookeeper.shared()._process.pid, cluster.brokers[0].pid, flush=True)
     time.sleep(600)
-"""
+""",
+}
 
 
 @pytest.fixture(scope="module")
@@ -188,17 +197,21 @@ def test_zookeeper_that_ends_at_start_is_not_waited_for(tmp_path: Path) -> None:
         ZooKeeperServer(tmp_path, {"clientPort": "none"}).start()
 
 
-def test_nothing_outlives_a_killed_process_that_had_started_a_cluster(tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", some_of(STARTERS, ["server"]))
+def test_nothing_outlives_a_killed_process_that_had_started_a_cluster(
+    tmp_path: Path, what: str
+) -> None:
+    """Or the ZooKeeper of one; tests of brokers' templates show it of a broker alone."""
     skip_without_zookeeper()
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     starter = subprocess.Popen(
-        [sys.executable, "-c", STARTER],
+        [sys.executable, "-c", STARTERS[what]],
         env={**os.environ, "PYTHONPATH": path, "TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE,
     )
     assert starter.stdout is not None
     pids = [int(word) for word in starter.stdout.readline().split()]
-    assert len(pids) == 2 and all(map(processes.exists, pids))
+    assert pids and all(map(processes.exists, pids))
 
     starter.send_signal(signal.SIGKILL)
     starter.communicate()
