@@ -217,7 +217,9 @@ def test_source_that_is_not_there_yet_is_waited_for(target: Broker, start: Start
         assert mirror.stop() == 143
 
 
-@pytest.mark.parametrize("words", [(), ("--keep.partitions",)])
+@pytest.mark.parametrize(
+    "words", [(), pytest.param(("--keep.partitions",), marks=pytest.mark.slow)]
+)
 def test_record_that_the_target_refuses_ends_the_mirror(
     source: Broker, target: Broker, start: Start, words: tuple[str, ...]
 ) -> None:

@@ -46,37 +46,46 @@ def test_marker_configures_the_fixture(kbroker: Broker) -> None:
     }
 
 
-def test_restart_keeps_data_and_port() -> None:
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Broker]:
     with Broker() as broker:
-        port, cluster = broker.port, (broker.data_dir / "meta.properties").read_text()
+        yield broker
 
-        broker.restart()
 
-        assert broker.port == port
-        assert (broker.data_dir / "meta.properties").read_text() == cluster
-        assert answers(broker)
+@pytest.fixture
+def harmed(shared: Broker) -> Broker:
+    """It runs, whatever other tests have done to it."""
+    if not shared.running:
+        shared.start()
+    return shared
+
+
+def test_restart_keeps_data_and_port(harmed: Broker) -> None:
+    port, cluster = harmed.port, (harmed.data_dir / "meta.properties").read_text()
+
+    harmed.restart()
+
+    assert harmed.port == port
+    assert (harmed.data_dir / "meta.properties").read_text() == cluster
+    assert answers(harmed)
 
 
 def test_port_of_a_broker_that_is_down_goes_to_nobody_else() -> None:
     with Broker() as broker:
+        pids = list(broker.pids.values())
+        directory = broker.directory
         broker.stop()
 
         with socket.socket() as other, pytest.raises(OSError, match="in use"):
             other.bind((broker.host, broker.port))
         broker.start()
+        pids += broker.pids.values()
 
+    assert not any(map(processes.exists, pids)), "nothing is left behind"
+    assert not directory.exists()
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind((broker.host, broker.port))
-
-
-def test_close_leaves_nothing_behind() -> None:
-    with Broker() as broker:
-        pids = list(broker.pids.values())
-        directory = broker.directory
-
-    assert not any(map(processes.exists, pids))
-    assert not directory.exists()
 
 
 def test_given_directory_stays(tmp_path: Path) -> None:
@@ -100,11 +109,10 @@ def test_process_that_does_not_exist_is_not_waited_for_or_named(kbroker_broker: 
         kbroker_broker.kill("io", 7, timeout=0)
 
 
-def test_process_of_a_broker_that_has_ended_is_not_waited_for() -> None:
-    with Broker() as broker:
-        broker.kill_all()
-        with pytest.raises(ProcessEnded, match="the broker ended"):
-            broker.kill("io", 0)
+def test_process_of_a_broker_that_has_ended_is_not_waited_for(harmed: Broker) -> None:
+    harmed.kill_all()
+    with pytest.raises(ProcessEnded, match="the broker ended"):
+        harmed.kill("io", 0)
 
 
 def test_broker_that_cannot_start_says_why() -> None:
@@ -113,12 +121,6 @@ def test_broker_that_cannot_start_says_why() -> None:
         Broker(num_io_threads="none"),
     ):
         pass
-
-
-@pytest.fixture(scope="module")
-def harmed() -> Iterator[Broker]:
-    with Broker() as broker:
-        yield broker
 
 
 @pytest.mark.parametrize("kind", ["controller", "io", "network", "acceptor", "exporter"])
@@ -141,10 +143,8 @@ def is_healthy(broker: Broker) -> bool:
         return False
 
 
-def test_stop_takes_less_than_two_seconds() -> None:
-    with Broker() as broker:
+def test_stop_takes_less_than_two_seconds(harmed: Broker) -> None:
+    def stop() -> None:
+        assert harmed.stop() == 0
 
-        def stop() -> None:
-            assert broker.stop() == 0
-
-        assert fastest_stop(broker, stop) < 2 * TIME_FACTOR
+    assert fastest_stop(harmed, stop) < 2 * TIME_FACTOR

@@ -92,6 +92,7 @@ def test_command_itself_starts_a_broker() -> None:
         assert broker.stop() == 0
 
 
+@pytest.mark.slow
 def test_template_that_was_killed_takes_its_brokers_along_and_is_replaced(
     environment: None,
 ) -> None:

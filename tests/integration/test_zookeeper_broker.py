@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
-from support.brokers.zookeeper import ZooKeeperServer, path_of_its_own
+from support.brokers.zookeeper import ZooKeeperServer, path_of_its_own, shared
+from support.network.cable import Cable
+from support.running.grids import some_of
 
 from kbroker.testing import Broker, BrokerFailed, wait_until
 
@@ -121,17 +123,35 @@ def test_controller_process_that_dies_is_continued_in_the_same_session_and_regis
         assert len(sessions) == 2 and len(set(sessions)) == 1
 
 
-def test_service_continues_while_zookeeper_is_away(tmp_path: Path) -> None:
-    with ZooKeeperServer(tmp_path) as own:
-        with Broker(zookeeper_connect=own.connect, zookeeper_session_timeout_ms=10_000) as one:
-            produce(one, "t", b"1")
-            own.kill()
-            wait_until(lambda: "connection to ZooKeeper" in one.log_text, 30)
-            produce(one, "t", b"2")
-            own.start()
-            wait_until(lambda: one.log_text.count(": connected, session 0x") == 2, 30)
-            produce(one, "new", b"3")
-            assert values(one, "t", 2) == [b"1", b"2"]
+class Away(NamedTuple):
+    """A ZooKeeper, what takes it away, and what brings it back."""
+
+    connect: str
+    begin: Callable[[], object]
+    end: Callable[[], object]
+
+
+@pytest.fixture(params=some_of(["cut off", "killed"], ["cut off"]))
+def away(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Away]:
+    if request.param == "killed":
+        with ZooKeeperServer(tmp_path) as own:
+            yield Away(own.connect, own.kill, own.start)
+    else:
+        with Cable(shared().port) as cable:
+            path = path_of_its_own().partition("/")[2]
+            yield Away(f"{cable.address}/{path}", cable.cut, cable.mend)
+
+
+def test_service_continues_while_zookeeper_is_away(away: Away) -> None:
+    with Broker(zookeeper_connect=away.connect, zookeeper_session_timeout_ms=10_000) as one:
+        produce(one, "t", b"1")
+        away.begin()
+        wait_until(lambda: "connection to ZooKeeper" in one.log_text, 30)
+        produce(one, "t", b"2")
+        away.end()
+        wait_until(lambda: one.log_text.count(": connected, session 0x") == 2, 30)
+        produce(one, "new", b"3")
+        assert values(one, "t", 2) == [b"1", b"2"]
 
 
 @pytest.mark.slow

@@ -71,45 +71,19 @@ def test_reason_for_no_connection_is_kept() -> None:
     client.close()
 
 
-def test_nodes_of_a_logged_in_broker_are_protected(tmp_path: Path) -> None:
-    jaas = tmp_path / "jaas"
-    jaas.write_text(JAAS.format(PASSWORD))
-    server = ZooKeeperServer(
-        tmp_path / "server",
-        {"authProvider.1": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"},
-        jvm=(f"-Djava.security.auth.login.config={jaas}",),
-    )
-    with server:
-        secure = settings(
-            zookeeper_connect=f"{server.connect}/kafka",
-            java_security_auth_login_config=str(jaas),
-            zookeeper_set_acl="true",
-        )
-        with connected(secure) as client:
-            for path in ("/brokers", "/config/users/u", "/consumers"):
-                client.create(path, b"", acl_of(path, secure), makepath=True)
-        with connected(settings(zookeeper_connect=f"{server.connect}/kafka")) as other:
-            assert other.get("/brokers")[0] == b""
-            for forbidden in (
-                lambda: other.set("/brokers", b"x"),
-                lambda: other.get("/config/users/u"),
-            ):
-                with pytest.raises(NoAuthError):
-                    forbidden()
-            other.set("/consumers", b"x")
-            assert acl_of("/brokers", settings(zookeeper_connect="z")) == OPEN_ACL_UNSAFE
-
-
 class SecureServer(NamedTuple):
-    """secure: its port with TLS. made: its certificate and key, which clients may use, too."""
+    """secure: its port with TLS. made: its certificate and key, which clients may use, too.
+    jaas: the logins of server and client.
+    """
 
     server: ZooKeeperServer
     secure: str
     made: certificates.Certificate
+    jaas: Path
 
 
 @pytest.fixture(scope="module")
-def over_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureServer]:
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureServer]:
     if certificates.OPENSSL is None:
         pytest.skip("openssl is not installed")
     place = tmp_path_factory.mktemp("tls")
@@ -123,33 +97,58 @@ def over_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureServer]
         "ssl.trustStore.location": str(made.certificate),
         "ssl.trustStore.type": "PEM",
         "ssl.hostnameVerification": "false",
+        "authProvider.1": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
     }
-    with ZooKeeperServer(place / "server", settings_of_server) as server:
-        yield SecureServer(server, f"127.0.0.1:{port}", made)
+    jaas = place / "jaas"
+    jaas.write_text(JAAS.format(PASSWORD))
+    jvm = (f"-Djava.security.auth.login.config={jaas}",)
+    with ZooKeeperServer(place / "server", settings_of_server, jvm) as server:
+        yield SecureServer(server, f"127.0.0.1:{port}", made, jaas)
+
+
+def test_nodes_of_a_logged_in_broker_are_protected(secured: SecureServer) -> None:
+    secure = settings(
+        zookeeper_connect=f"{secured.server.connect}/kafka",
+        java_security_auth_login_config=str(secured.jaas),
+        zookeeper_set_acl="true",
+    )
+    with connected(secure) as client:
+        for path in ("/brokers", "/config/users/u", "/consumers"):
+            client.create(path, b"", acl_of(path, secure), makepath=True)
+    with connected(settings(zookeeper_connect=f"{secured.server.connect}/kafka")) as other:
+        assert other.get("/brokers")[0] == b""
+        for forbidden in (
+            lambda: other.set("/brokers", b"x"),
+            lambda: other.get("/config/users/u"),
+        ):
+            with pytest.raises(NoAuthError):
+                forbidden()
+        other.set("/consumers", b"x")
+        assert acl_of("/brokers", settings(zookeeper_connect="z")) == OPEN_ACL_UNSAFE
 
 
 @pytest.mark.slow
 def test_shell_speaks_tls(
-    over_tls: SecureServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    secured: SecureServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "tls.properties"
     rows = {
         "client.enable": "true",
         "protocol": "TLSv1.3",
-        "keystore.location": over_tls.made.both,
-        "truststore.location": over_tls.made.certificate,
+        "keystore.location": secured.made.both,
+        "truststore.location": secured.made.certificate,
         "truststore.type": "PEM",
     }
 
     def shell(*words: str) -> tuple[int, str, str]:
         file.write_text("".join(f"zookeeper.ssl.{name}={value}\n" for name, value in rows.items()))
-        arguments = [over_tls.secure, "-zk-tls-config-file", str(file), *words]
+        arguments = [secured.secure, "-zk-tls-config-file", str(file), *words]
         code = table.main(arguments, "zookeeper-shell")
         return code, *capsys.readouterr()
 
     assert shell("ls", "/zookeeper")[:2] == (
         0,
-        f"Connecting to {over_tls.secure}\n\nWATCHER::\n\nWatchedEvent state:SyncConnected "
+        f"Connecting to {secured.secure}\n\nWATCHER::\n\nWatchedEvent state:SyncConnected "
         "type:None path:null\n[config, quota]\n",
     )
     rows["truststore.location"] = certificates.make(tmp_path, "stranger").certificate
@@ -157,18 +156,18 @@ def test_shell_speaks_tls(
         patch.setattr(znodes, "_TIMEOUT_S", 1.0)
         code, _, said = shell("ls", "/")
     assert code == 1
-    assert said.startswith(f"ZooKeeper could not be reached within 1 s: {over_tls.secure}: self")
+    assert said.startswith(f"ZooKeeper could not be reached within 1 s: {secured.secure}: self")
     rows["keyStore.location"] = "x"
     assert "did you mean zookeeper.ssl.keystore.location?" in shell("ls", "/")[2]
 
 
-def tls_file(over_tls: SecureServer, directory: Path) -> Path:
+def tls_file(secured: SecureServer, directory: Path) -> Path:
     """What ``--zk-tls-config-file`` names, with a certificate of the tool's own."""
     file = directory / "tls.properties"
     rows = {
         "client.enable": "true",
-        "keystore.location": over_tls.made.both,
-        "truststore.location": over_tls.made.certificate,
+        "keystore.location": secured.made.both,
+        "truststore.location": secured.made.certificate,
         "truststore.type": "PEM",
     }
     lines = [f"zookeeper.ssl.{name}={value}" for name, value in rows.items()]
@@ -177,12 +176,12 @@ def tls_file(over_tls: SecureServer, directory: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_tools_write_over_tls_what_they_protect(
-    over_tls: SecureServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_tools_write_secured_what_they_protect(
+    secured: SecureServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As Kafka's tools: who shows a certificate owns the nodes, and passwords are not for all."""
-    file = tls_file(over_tls, tmp_path)
-    where = f"{over_tls.secure}/written"
+    file = tls_file(secured, tmp_path)
+    where = f"{secured.secure}/written"
     user = ("--entity-type", "users", "--entity-name", "alice")
     words = ("--zookeeper", where, "--alter", *user, "--add-config", "producer_byte_rate=1000",
              "--zk-tls-config-file", str(file))  # fmt: skip
@@ -193,7 +192,7 @@ def test_tools_write_over_tls_what_they_protect(
              "User:alice", "--topic", "t")  # fmt: skip
     assert table.main(words, "kafka-acls") == 0
     capsys.readouterr()
-    with connected(settings(zookeeper_connect=over_tls.server.connect)) as other:
+    with connected(settings(zookeeper_connect=secured.server.connect)) as other:
         assert b"User:alice" in other.get("/written/kafka-acl/Topic/t")[0]
         for path in ("/written/kafka-acl/Topic/t", "/written/config/users/alice"):
             with pytest.raises(NoAuthError):
@@ -202,15 +201,15 @@ def test_tools_write_over_tls_what_they_protect(
             other.get("/written/config/users/alice")
 
 
-def test_tls_trusts_the_trust_store_alone(over_tls: SecureServer, tmp_path: Path) -> None:
+def test_tls_trusts_the_trust_store_alone(secured: SecureServer, tmp_path: Path) -> None:
     stranger = certificates.make(tmp_path, "stranger")
     trusting = settings(
-        zookeeper_connect=over_tls.secure,
+        zookeeper_connect=secured.secure,
         zookeeper_ssl_client_enable="true",
         # ZooKeeper 3.9 supports nothing else without plug-ins.
         zookeeper_ssl_enabled_protocols="TLSv1.3",
-        zookeeper_ssl_keystore_location=str(over_tls.made.both),
-        zookeeper_ssl_truststore_location=str(over_tls.made.certificate),
+        zookeeper_ssl_keystore_location=str(secured.made.both),
+        zookeeper_ssl_truststore_location=str(secured.made.certificate),
         zookeeper_set_acl="true",
     )
     with connected(trusting) as client:
@@ -218,7 +217,7 @@ def test_tls_trusts_the_trust_store_alone(over_tls: SecureServer, tmp_path: Path
         assert [len(one.get()[0]) for one in [client.get_async("/a") for _ in range(20)]] == [
             100_000
         ] * 20
-    with connected(settings(zookeeper_connect=over_tls.server.connect)) as other:
+    with connected(settings(zookeeper_connect=secured.server.connect)) as other:
         assert len(other.get("/a")[0]) == 100_000
         with pytest.raises(NoAuthError):
             other.set("/a", b"")

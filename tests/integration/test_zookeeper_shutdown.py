@@ -14,7 +14,8 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 from kazoo.client import KazooClient
-from support.brokers.zookeeper import ZooKeeperServer, path_of_its_own
+from support.brokers.zookeeper import path_of_its_own, shared
+from support.network.cable import Cable
 
 from kbroker.testing import Broker, wait_until
 
@@ -147,13 +148,14 @@ def test_killed_broker_ends_its_session_itself(
 
 def test_broker_stops_without_zookeeper(tmp_path: Path) -> None:
     """Nobody can say who the controller is, and no controller could decide anything."""
-    with ZooKeeperServer(tmp_path / "zookeeper") as server:
+    with Cable(shared().port) as cable:
+        path = path_of_its_own().partition("/")[2]
         settings = {
             "controlled.shutdown.retry.backoff.ms": 100,
-            "zookeeper.connect": server.connect,
+            "zookeeper.connect": f"{cable.address}/{path}",
         }
         with Broker(settings, directory=tmp_path / "broker") as broker:
-            server.kill()
+            cable.cut()
             wait_until(lambda: " lost: " in broker.log_text, 30, "it is noticed")
             began = time.monotonic()
 
