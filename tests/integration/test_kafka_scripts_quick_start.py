@@ -17,6 +17,7 @@ from kbroker.testing.ports import HeldPort
 
 pytestmark = pytest.mark.integration
 
+JAVA = "-Xmx256m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 BIN = Path(__file__).resolve().parents[2] / "bin"
 
 
@@ -30,7 +31,7 @@ class Scripts:
         return subprocess.Popen(
             [str(BIN / f"{name}.sh"), *words], cwd=self.home, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            env={**os.environ, "LOG_DIR": str(self.home / "logs")},
+            env={**os.environ, "LOG_DIR": str(self.home / "logs"), "KAFKA_HEAP_OPTS": JAVA},
         )  # fmt: skip
 
     def __call__(self, name: str, *words: str, stdin: str = "") -> tuple[int, str]:

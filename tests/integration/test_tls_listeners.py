@@ -380,6 +380,7 @@ def test_replaced_certificate_is_served_without_a_failed_connection(
             shown = ask(broker, "SSL", used)
             seen.add(shown)
             in_a_row = in_a_row + 1 if shown == expected else 0
+            stop.wait(0.02)  # the broker looks at its files only now and then
     finally:
         stop.set()
         thread.join()
