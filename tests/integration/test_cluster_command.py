@@ -264,6 +264,7 @@ def test_plan_whose_broker_leaves_before_it_begins_leaves_nothing(
     assert not [row.name for row in settings if row.own], "no throttle is left"
 
 
+@pytest.mark.slow
 def test_dead_broker_is_drained(run: Run, cluster: Cluster, client: Client, topic: str) -> None:
     """What it had is copied from the others while it is down."""
     cluster.kill(1)

@@ -315,6 +315,7 @@ def test_transaction_is_read_as_a_whole_from_all_brokers(
         assert committed(brokers[1], group, topic) == [7] * PARTITIONS
 
 
+@pytest.mark.slow
 def test_group_continues_when_its_coordinator_comes_back(brokers: list[Broker], topic: str) -> None:
     group = groups_by_coordinator(brokers[0])[3]
     bootstrap = ",".join(broker.bootstrap for broker in brokers)

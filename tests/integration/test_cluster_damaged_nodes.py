@@ -103,6 +103,7 @@ def cluster() -> Iterator[Cluster]:
         yield started
 
 
+@pytest.mark.slow
 def test_damaged_node_of_each_kind_stops_nothing_and_is_named(cluster: Cluster) -> None:
     for topic in ("sound", "configured", "strange", "stateless"):
         create(cluster, topic, 0, 1)

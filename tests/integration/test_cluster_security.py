@@ -186,6 +186,7 @@ def test_leader_that_stops_hands_over_what_it_leads(cluster: Cluster, topic: str
     assert read(cluster, topic, 60) == texts(60)
 
 
+@pytest.mark.slow
 def test_transaction_has_partitions_on_all_brokers(cluster: Cluster, topic: str) -> None:
     """Its coordinator sends markers to the others, and is asked whether it knows of it."""
     for number, commits in enumerate((True, False, True)):
