@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from support.running import forked_workers
+from support.running import files_in_memory, forked_workers
 from support.running.left_out import left_out
 from support.running.own_process import run_in_own_process
 from support.running.sanitizer import TIME_FACTOR
@@ -32,6 +32,7 @@ SCALE = max(1, int(os.environ.get("KBROKER_FAULT_SCALE", "1")))
 TESTS = Path(__file__).resolve().parent
 # What ``make test`` selects.
 WITHOUT_SLOW = "not slow"
+IN_MEMORY = pytest.StashKey[Path | None]()
 # The folders whose tests mostly wait, and those that mostly compute; of each the slowest first.
 WAITING = (
     "spark/",
@@ -68,9 +69,19 @@ def pytest_configure(config: pytest.Config) -> None:
     is_quick = config.getoption("markexpr") == WITHOUT_SLOW
     settings.load_profile("without slow tests" if is_quick else "kbroker")
     waiting.PATIENCE_S = PATIENCE_S * TIME_FACTOR
+    if is_quick and not hasattr(config, "workerinput"):
+        config.stash[IN_MEMORY] = files_in_memory.begin()
     if not config.pluginmanager.has_plugin("kbroker"):
         config.pluginmanager.register(plugin, "kbroker")
     config.pluginmanager.register(forked_workers, "forked workers")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """All tests have ended, also those in other processes."""
+    place = session.config.stash.get(IN_MEMORY, None)
+    if place is not None:
+        files_in_memory.end(place, exitstatus)
 
 
 @pytest.hookimpl(trylast=True)
