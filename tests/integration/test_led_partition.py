@@ -213,6 +213,7 @@ def test_log_whose_last_epoch_is_an_old_one_is_compared_by_the_owner(broker: Bro
         assert (row.diverging_epoch.epoch, row.diverging_epoch.end_offset) == (1, 1)
 
 
+@pytest.mark.slow  # as the session of a follower, which continues after a kill, too
 def test_follower_continues_after_the_owner_was_killed(broker: Broker) -> None:
     follower = Follower(broker)
     follower.fetch(0)

@@ -46,6 +46,7 @@ def read_all(bootstrap: str, count: int) -> list[bytes]:
         return found
 
 
+@pytest.mark.slow  # test_lost_directories.py shows it of a lost disk, simulations of lost power
 def test_last_in_sync_replica_returns_without_its_tail_and_nothing_acknowledged_is_lost() -> None:
     """The ISR is {0, 1}; 1 stops; 0 loses power and records that only 1 has now. Kafka elects 0 and
     has 1 truncate them.

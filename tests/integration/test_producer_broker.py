@@ -342,8 +342,8 @@ def test_records_that_were_not_sent_are_given_up_by_an_abort(broker, cluster):
     assert numbers(cluster, "given-up", 1, read_committed=True) == [[2]]
 
 
-@pytest.mark.parametrize("writing_s", some_of([SHORT_S, WRITING_S], [SHORT_S]))
-def test_transactions_while_processes_die_end_as_told(writing_s):
+@pytest.mark.slow  # the simulation of producers shows it, and test_transactions_over_crashes.py
+def test_transactions_while_processes_die_end_as_told():
     pauses = random.Random(SEED)
     often = {**SETTINGS, "worker.restart.backoff.max.ms": 500}
     with Broker(often) as broker, Cluster(broker.bootstrap, deadline=60) as cluster:
@@ -364,7 +364,7 @@ def test_transactions_while_processes_die_end_as_told(writing_s):
             made.init_transactions(60)
             disturbed = beside.submit(disturb)
             try:
-                while time.monotonic() < began + writing_s:
+                while time.monotonic() < began + WRITING_S:
                     made.begin_transaction()
                     mine = range(100 * ended, 100 * ended + 100)
                     for n in mine:
