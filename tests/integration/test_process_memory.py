@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.running.sanitizer import measures_memory
 
-from kbroker.testing import Broker
+from kbroker.testing import Broker, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -38,5 +38,5 @@ def test_idle_broker_shares_most_of_its_memory_between_its_processes() -> None:
     # Compiling at the start leaves garbage in the heap.
     subprocess.run([sys.executable, "-m", "compileall", "-q", package], check=True)
     with Broker(command=COMMAND, num_io_threads=2, num_network_threads=1) as broker:
-        assert len(broker.pids) == 7
+        wait_until(lambda: len(broker.pids) == 7, what="all processes have their titles")
         assert anonymous_mib(broker) < ANONYMOUS_MIB_MAX

@@ -155,7 +155,7 @@ def test_the_run_of_the_documents_with_zookeeper(
 def test_throttled_reassignment_is_listed_cancelled_and_its_throttle_removed(
     client: Client, tool: Tool
 ) -> None:
-    create(client, "slow", [[0, 1]], records=1000)
+    create(client, "slow", [[0, 1]], records=5000)
     wanted = moves(("slow", 0, [1, 2]))
 
     code, lines = tool.with_file("broker", "--execute", wanted, "--throttle", "1024")
