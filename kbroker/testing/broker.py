@@ -39,6 +39,9 @@ DEFAULTS = {
     "metrics.port": "0",
     "num.io.threads": "2",
     "num.network.threads": "2",
+    # Instead of 50, each with files of its own.
+    "offsets.topic.num.partitions": "6",
+    "transaction.state.log.num.partitions": "6",
     # A stop takes a tenth of a second; a machine stalled for two seconds must not make it unclean.
     "shutdown.timeout.ms": "20000",
 }

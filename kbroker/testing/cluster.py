@@ -31,8 +31,6 @@ from kbroker.testing.waiting import wait_until
 DEFAULTS = {
     "zookeeper.session.timeout.ms": "6000",
     "controlled.shutdown.retry.backoff.ms": "500",
-    "offsets.topic.num.partitions": "6",
-    "transaction.state.log.num.partitions": "6",
     "group.initial.rebalance.delay.ms": "0",
     "cluster.features.enable": "true",
 }
