@@ -1,4 +1,4 @@
-# CRC-32C of memory, without the GIL. Oracle: kbroker.record._pure.crc32c.
+# CRC-32C of memory, without the GIL. Oracle: tests/support/storage/record_oracle.py.
 
 from libc.stdint cimport uint8_t, uint32_t
 

@@ -6,8 +6,8 @@
 # check nothing; they are for offsets that the caller has already compared with the end.
 #
 # Strings and bytes come back as a pointer into the buffer and a length; null is (NULL, -1), empty
-# is (pointer, 0). Oracle of the variable-length integers: kbroker.record._pure. Source: protocol
-# guide, "Protocol Primitive Types".
+# is (pointer, 0). Oracle of the variable-length integers: tests/support/storage/record_oracle.py.
+# Source: protocol guide, "Protocol Primitive Types".
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
