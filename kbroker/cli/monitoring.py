@@ -132,6 +132,14 @@ RULES = (
         "/healthz of {{ $labels.instance }} is 503; /healthz?verbose and kbroker health say why.",
     ),
     AlertRule(
+        "KafkaTopicsUnknown",
+        "kbroker_topics_known == 0",
+        "1m",
+        "warning",
+        "The metrics of {{ $labels.instance }} lack its topics and groups, and rules about them "
+        "say nothing: its controller process does not respond. Its log says more.",
+    ),
+    AlertRule(
         "KafkaDamagedSegments",
         "kbroker_log_segments_damaged > 0",
         "0m",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 from collections.abc import Iterator
 
 import pytest
 from support.brokers.process_harness import Client, double_broker, health, http_get, tell
+from support.clients.wire_client import WireClient
 
 from kbroker.testing import Broker, wait_until
 
@@ -121,3 +124,21 @@ def test_silent_client_is_dropped_and_delays_nobody(broker: Broker) -> None:
     with socket.create_connection((host, int(port)), timeout=60) as silent:
         assert http_get(broker, "/health")[0] == 200
         assert silent.recv(1) == b""
+
+
+def test_metrics_say_that_topics_are_missing_while_the_controller_process_is_silent() -> None:
+    with Broker({}) as broker:
+        with WireClient((broker.host, broker.port)) as client:
+            client.create_topic("known")
+        pid = broker.kill("controller", 0, signal.SIGSTOP)
+        try:
+            silent = http_get(broker, "/metrics")[1]
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        wait_until(lambda: "\nkbroker_topics_known 1\n" in http_get(broker, "/metrics")[1])
+        heard = http_get(broker, "/metrics")[1]
+
+        assert "\nkbroker_topics_known 0\n" in silent
+        assert 'topic="known"' not in silent
+        assert 'topic="known"' in heard
+        assert "what topics there are is not known yet" in broker.log_text

@@ -32,6 +32,7 @@ from kbroker.exposition.http import (
     without_body,
 )
 from kbroker.exposition.jmx import pattern_of
+from kbroker.exposition.mbeans import NO_TAGS, plain_lines
 from kbroker.exposition.own_hosts import is_own_host, refusal
 from kbroker.exposition.text import CONTENT_TYPE
 from kbroker.heap import return_freed_memory
@@ -286,8 +287,14 @@ class ExporterWorker(Worker):
             self._take_image(
                 await self.rpc.call(CONTROLLER, HELLO, Nothing(), self._join_timeout_ms)
             )
-        except WireError:
+        except WireError as error:
             self._join_timeout_ms = min(2 * self._join_timeout_ms, JOIN_TIMEOUT_MAX_MS)
+            if not self._joined:
+                logger.warning(
+                    "what topics there are is not known yet (%s): metrics and pages lack them",
+                    error,
+                    extra={"event": "exporter.topics-unknown"},
+                )
         else:
             self._joined = incarnation
             self._join_timeout_ms = HELLO.deadline_ms
@@ -506,6 +513,12 @@ class ExporterWorker(Worker):
     def _native_text(self) -> Iterator[str]:
         """All counters, and what health is made of."""
         yield from self.health.lines()
+        yield from plain_lines(
+            "kbroker_topics_known",
+            "gauge",
+            "Whether the controller process has said what topics there are; else they are absent.",
+            [(NO_TAGS, int(self._joined > 0))],
+        )
         yield prometheus_text(self._rows, self._labels)
 
 
