@@ -70,7 +70,9 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("without slow tests" if is_quick else "kbroker")
     waiting.PATIENCE_S = PATIENCE_S * TIME_FACTOR
     if is_quick and not hasattr(config, "workerinput"):
-        config.stash[IN_MEMORY] = files_in_memory.begin()
+        place = config.stash[IN_MEMORY] = files_in_memory.begin()
+        if place is not None and config.option.basetemp is None:
+            config.option.basetemp = str(place / "t")
     if not config.pluginmanager.has_plugin("kbroker"):
         config.pluginmanager.register(plugin, "kbroker")
     config.pluginmanager.register(forked_workers, "forked workers")

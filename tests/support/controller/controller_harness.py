@@ -16,7 +16,7 @@ from support.network.call_documents import completed
 from kbroker._ext.shared import partition_table, request_times, slot_names
 from kbroker.cluster.image import ClusterImage
 from kbroker.config.loader import load
-from kbroker.errors import WireError
+from kbroker.errors import EXIT_CRASH, WireError
 from kbroker.ipc import calls, documents, process_table
 from kbroker.ipc.mailbox import Mailbox
 from kbroker.ipc.process_table import CONTROLLER, READY, STATE, Address, ProcessKind, ProcessTable
@@ -122,17 +122,23 @@ class ControllerHarness:
         hello.
         """
         self.start_controller()
-        if peers:
-            for address in (IO_0, IO_1, NETWORK):
+        try:
+            for address in (IO_0, IO_1, NETWORK) if peers else ():
                 self.join(address)
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def start_controller(self) -> None:
         self.context.incarnation = self.table.begin_start(CONTROLLER)
         self.pid = os.fork()
         if self.pid == 0:
-            gc.freeze()  # objects of earlier tests must not be finalized in this process
-            os._exit(child_main(ControllerWorker, self.context))
+            try:
+                gc.freeze()  # objects of earlier tests must not be finalized in this process
+                os._exit(child_main(ControllerWorker, self.context))
+            finally:
+                os._exit(EXIT_CRASH)  # whatever happens, it runs no tests
 
     def join(self, address: Address) -> Peer:
         """Start or restart a stand-in and give it the image."""

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 MEMORY = Path("/dev/shm")
-PREFIX = "pytest-kbroker-"
+PREFIX = "kbtests-"  # short, as sockets have their paths from it
 # BOUND: a whole run has used less than a gigabyte at any time.
 FREE_BYTES = 6 << 30
 
