@@ -27,7 +27,7 @@ def begin() -> Path | None:
     if shutil.disk_usage(MEMORY).free < FREE_BYTES or _available_bytes() < FREE_BYTES:
         return None
     place = MEMORY / f"{PREFIX}{os.getpid()}"
-    place.mkdir(mode=0o700)
+    place.mkdir(mode=0o711)  # a database of tests runs as another user
     os.environ["TMPDIR"] = str(place)
     tempfile.tempdir = None  # it is remembered
     return place
