@@ -47,9 +47,13 @@ class Mailbox:
         self._inbox = self._zmq.socket(zmq.PULL)
         self._inbox.setsockopt(zmq.RCVHWM, HIGH_WATER_MARK)
         self._inbox.setsockopt(zmq.LINGER, 0)
-        self._inbox.bind(processes.endpoint(runtime_dir, me))
-        self._recv = self._inbox.recv
         self._peers: dict[Address, tuple[int, zmq.Socket[bytes]]] = {}
+        try:
+            self._inbox.bind(processes.endpoint(runtime_dir, me))
+        except zmq.ZMQError:
+            self.close()  # as garbage, the context would wait for its socket for ever
+            raise
+        self._recv = self._inbox.recv
         self._addresses = {tuple(address): address for address in processes.addresses}
         self.fd = int(self._inbox.getsockopt(zmq.FD))
         self.dropped = 0

@@ -1,11 +1,13 @@
 """Mailboxes: what arrives, and what is dropped."""
 
+import gc
 import mmap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import zmq
 
 from kbroker.ipc.mailbox import ENVELOPE, MSG_CALL, Mailbox, MailboxMessage
 from kbroker.ipc.process_table import Address, ProcessKind, ProcessTable, region_size
@@ -72,3 +74,22 @@ def test_message_of_an_unknown_sender_is_dropped(
     # Messages of two senders may arrive in any order.
     wait_until(lambda: pair.io.receive() is None and pair.io.dropped == 1, timeout=30)
     assert seen == [b"known"]
+
+
+@pytest.mark.own_process
+@pytest.mark.timeout(30)
+def test_mailbox_that_cannot_be_bound_leaves_nothing_that_waits_for_ever(tmp_path: Path) -> None:
+    """As garbage, a context ends before its sockets are closed, and waits for that."""
+    processes = ProcessTable(mmap.mmap(-1, region_size(1)), [NETWORK])
+    processes.begin_start(NETWORK)
+
+    def fail() -> None:
+        try:
+            Mailbox(f"{tmp_path}/{'x' * 200}", processes, NETWORK)
+        except zmq.ZMQError as error:
+            assert "longer than" in str(error)
+            kept = [error]  # in a cycle with this frame, as a traceback that was kept
+            kept.append(kept)  # type: ignore[arg-type]
+
+    fail()
+    gc.collect()
