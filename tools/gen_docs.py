@@ -171,7 +171,9 @@ has what fails which, and how `kbroker health` and `kbroker doctor` speak of the
 Each value has a `process` label (`network-0`, `io-1`, ...); the broker's value is the sum over its
 processes. Values of 0 are left out, but of what the alert rules and dashboards of
 `kbroker generate` ask for. Counters never decrease while the broker runs, even when a
-process is restarted. `kbroker_process_up` is 1 for each process that serves.
+process is restarted. `kbroker_process_up` is 1 for each process that serves. `kbroker_topics_known`
+is 0 while metrics of topics and groups are absent: the controller process has not said what
+there is.
 
 | Metric | Kind | Label | Meaning |
 | --- | --- | --- | --- |"""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import ssl
 import urllib.request
@@ -10,13 +9,13 @@ from base64 import b64decode
 from pathlib import Path
 
 import pytest
-from support.brokers.zookeeper import skip_without_zookeeper
+from support.brokers.zookeeper import path_of_its_own
 from support.security.secured import PASSWORDS, LoginRefused, SecuredClient, Site, address_of
 
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest
-from kbroker.testing import Broker, wait_until, zookeeper
+from kbroker.testing import Broker, wait_until
 from kbroker.wire import sasl
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
@@ -94,8 +93,7 @@ def shown_salt(broker: Broker, user: str) -> bytes:
 
 def test_salt_of_an_unknown_user_is_the_same_at_all_brokers_and_after_a_restart() -> None:
     """As that of a known one is: a salt that changes would say that there is no such user."""
-    skip_without_zookeeper()
-    settings = SCRAM | {"zookeeper.connect": f"{zookeeper.shared().connect}/{os.getpid()}-salts"}
+    settings = SCRAM | {"zookeeper.connect": path_of_its_own()}
     with Broker(settings) as first, Broker(settings | {"broker.id": "1"}) as second:
         salts = [shown_salt(broker, "nobody") for broker in (first, second)]
         first.restart()

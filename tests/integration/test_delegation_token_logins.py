@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import urllib.request
 from collections.abc import Iterator
 
 import pytest
-from support.brokers.zookeeper import skip_without_zookeeper
+from support.brokers.zookeeper import path_of_its_own
 from support.security import token_requests as tokens
 from support.security.acl_requests import acl
 from support.security.acl_requests import create as create_acls
@@ -18,7 +17,7 @@ from kbroker.client.connections.security import Security
 from kbroker.errors import ErrorCode
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.security.operations import AclOperation, Kind
-from kbroker.testing import Broker, wait_until, zookeeper
+from kbroker.testing import Broker, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
@@ -205,9 +204,7 @@ def test_tokens_are_kept_over_a_restart_and_their_secrets_are_nowhere() -> None:
 
 def test_token_of_one_broker_logs_in_at_another() -> None:
     """Executors connect to any broker as soon as their driver has a token."""
-    skip_without_zookeeper()
-    place = f"{zookeeper.shared().connect}/{os.getpid()}-tokens"
-    settings = SETTINGS | {"zookeeper.connect": place}
+    settings = SETTINGS | {"zookeeper.connect": path_of_its_own()}
     with (
         Broker(settings) as first,
         Broker(settings | {"broker.id": "1"}) as second,

@@ -20,6 +20,7 @@ from support.clients import client_topics as topics  # noqa: E402
 from support.security.secured import PASSWORDS, Site, address_of  # noqa: E402
 
 from kbroker.client import KafkaProducer  # noqa: E402
+from kbroker.client.admin.transactions import describe_transaction  # noqa: E402
 from kbroker.client.batches.offsets import committed  # noqa: E402
 from kbroker.client.connections.cluster import Cluster  # noqa: E402
 from kbroker.client.errors import RejectedError, TransactionState  # noqa: E402
@@ -278,12 +279,15 @@ def test_offsets_of_a_group_are_committed_with_the_transaction(broker, cluster):
     assert committed(cluster, "readers", [("offsets", 0)])["offsets", 0].offset == 5
 
 
-def test_empty_transactions_end(broker):
+def test_empty_transactions_end(broker, cluster):
     with producer(broker, transactional_id="empty") as made:
         made.init_transactions()
         for end in (made.commit_transaction, made.abort_transaction, made.commit_transaction):
             made.begin_transaction()
             end()
+
+    left = describe_transaction(cluster, "empty")
+    assert (left.started_ms, left.partitions) == (None, [])
 
 
 def test_fenced_producer_can_do_nothing_more(broker, cluster):

@@ -246,7 +246,7 @@ def of_process(pid: int) -> Run:
     try:
         os.kill(pid, 0)
     except PermissionError:
-        pass
+        pass  # there is such a process: said below
     except (OSError, OverflowError) as error:
         raise CommandFailed(
             f"process {pid}: {getattr(error, 'strerror', None) or error}"

@@ -138,7 +138,7 @@ def _terminal() -> Iterator[int]:
         sys.stdout.flush()
         yield keys
     except KeyboardInterrupt:
-        pass
+        pass  # how people end it
     finally:
         termios.tcsetattr(keys, termios.TCSADRAIN, before)
         sys.stdout.write(_LEAVE)
