@@ -24,6 +24,13 @@ def readable(descriptors: Iterable[int], seconds: float) -> list[int]:
     return [descriptor for descriptor, _ in poll.poll(max(0, math.ceil(seconds * 1000)))]
 
 
+def is_writable(descriptor: int, seconds: float) -> bool:
+    """Whether it takes something, or has ended, within this time."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    return bool(poll.poll(max(0, math.ceil(seconds * 1000))))
+
+
 def first_kept(count: int) -> int:
     """The lowest of the last ``count`` descriptors below the limit, a quarter of all at most.
 

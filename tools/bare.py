@@ -42,7 +42,7 @@ STOP_S = 30
 
 PASSED = re.compile(r"PIP_(CERT|INDEX_URL|EXTRA_INDEX_URL|TRUSTED_HOST|DEFAULT_TIMEOUT)"
                     r"|SSL_CERT_FILE|REQUESTS_CA_BUNDLE|(?i:https?|no)_proxy"
-                    r"|KBROKER_CI|KBROKER_FAULT_SEED")  # fmt: skip
+                    r"|CI|KBROKER_CI|KBROKER_FAULT_SEED")  # fmt: skip
 FILES = (
     "/etc/resolv.conf",
     "/etc/hosts",

@@ -12,7 +12,6 @@ import base64
 import hashlib
 import json
 import os
-import select
 import subprocess
 import sys
 import threading
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import kbroker
+from kbroker.descriptors import is_writable, readable
 from kbroker.schemas.framing import Framed
 from kbroker.schemas.process import BEGUN
 
@@ -185,7 +185,7 @@ class Decoding:
         place = process.stdin.fileno()
         rest = memoryview(data)
         while rest:
-            if not select.select([], [place], [], max(deadline - time.monotonic(), 0))[1]:
+            if not is_writable(place, deadline - time.monotonic()):
                 raise _Late(f"nothing was decoded within {WAIT_S:g} s")
             try:
                 rest = rest[os.write(place, rest) :]
@@ -198,7 +198,7 @@ class Decoding:
         assert process.stdout is not None
         place = process.stdout.fileno()
         while b"\n" not in self._received:
-            if not select.select([place], [], [], max(deadline - time.monotonic(), 0))[0]:
+            if not readable([place], deadline - time.monotonic()):
                 raise _Late(f"the registry has not answered within {WAIT_S:g} s")
             piece = os.read(place, 1 << 16)
             if not piece or len(self._received) > ANSWER_BYTES_MAX:

@@ -15,13 +15,13 @@ import base64
 import contextlib
 import json
 import resource
-import select
 import signal
 import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any, BinaryIO
 
+from kbroker.descriptors import readable
 from kbroker.schemas.decoders import Decoder, decoder_of, load_libraries
 from kbroker.schemas.registry import SCHEMAS_MAX, RegistryError, SchemaRegistry
 
@@ -87,7 +87,7 @@ def main() -> None:
         answers.write(f"console.schema.registry: {error}\n".encode())
         return
     _say(answers, b"")
-    while select.select([source], [], [], IDLE_S)[0]:
+    while readable([source.fileno()], IDLE_S):
         line = source.readline()
         if not line:
             return

@@ -12,7 +12,6 @@ from __future__ import annotations
 import faulthandler
 import os
 import random
-import select
 import signal
 import struct
 import tempfile
@@ -26,6 +25,7 @@ from fault.disks import FailingDisk, failing_disk
 from support.clients.wire_client import WireClient, batch_of
 from support.storage.log_store import LogStore, batch, stored_values
 
+from kbroker.descriptors import readable
 from kbroker.storage.log.partition_log import PartitionLog
 from kbroker.testing import Broker, wait_until
 
@@ -112,7 +112,7 @@ class Writer:
         os.close(into)
 
     def wait_for(self, count: int) -> None:
-        while len(self.acks) < count and select.select([self.pipe], [], [], 60)[0]:
+        while len(self.acks) < count and readable([self.pipe], 60):
             if not self._read():
                 return
 
@@ -204,7 +204,7 @@ def cut_a_broker(broker: Broker, disk: FailingDisk, ends: list[int], pause: floa
     for producer in producers:
         producer.start()
     wait_until(lambda: all(len(one.acked) > 3 for one in producers), 60, "it takes records")
-    select.select([], [], [], pause)
+    time.sleep(pause)
     cut_ns = time.monotonic_ns()
     disk.fail()
     broker.kill_all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ from support.surfaces.console_calls import got
 from support.surfaces.schema_registry import FakeRegistry, schema_registry
 
 from kbroker.client import KafkaProducer
+from kbroker.console.decoding import Decoding
+from kbroker.schemas.framing import Framed
 from kbroker.testing import Broker, wait_until
 
 pytestmark = pytest.mark.integration
@@ -214,3 +217,13 @@ def test_decoder_ends_with_its_broker(broker: Broker, registry: FakeRegistry) ->
     (value,) = values_when_decoded(broker)
 
     assert value["decoded"]["text"] == '"hi"'
+
+
+@pytest.mark.own_process
+def test_decoder_is_heard_by_a_process_with_many_files(registry: FakeRegistry) -> None:
+    """``select.select`` raises ValueError for a descriptor above 1,023."""
+    for _ in range(1_100):
+        os.open(os.devnull, os.O_RDONLY)
+    decoding = Decoding({"url": registry.url})
+
+    wait_until(lambda: decoding.decode([Framed(1, b"\x04hi")])[0].get("text") == '"hi"', 90)

@@ -18,7 +18,6 @@ import fcntl
 import json
 import os
 import random
-import select
 import shlex
 import shutil
 import signal
@@ -48,6 +47,7 @@ REMOTE = """
 from support.running import forked_workers
 forked_workers.hand_over(channel)
 """
+HOUR_S = 3600.0
 RELAY = Path(__file__).with_name("worker_relay.py")
 
 
@@ -219,21 +219,23 @@ def _become_fork(job: dict[str, Any]) -> tuple[int, int]:
     """Serve relays as long as there is a controller. Returns in forks only: descriptors that the
     fork reads from and writes to.
     """
+    from kbroker.descriptors import readable  # not before: pytest rewrites its assertions
+
     interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
     ends: list[int] = []  # readable when a fork has ended
     controller: int = job["controller"]  # readable when it has ended
     with socket.socket(fileno=job["listener"]) as listener:
         while True:
-            readable = select.select([listener, controller, *ends], [], [])[0]
-            is_over = controller in readable  # and the forks are about to end
-            for end in list(ends) if is_over else set(readable).intersection(ends):
+            ready = readable([listener.fileno(), controller, *ends], HOUR_S)
+            is_over = controller in ready  # and the forks are about to end
+            for end in list(ends) if is_over else set(ready).intersection(ends):
                 os.waitid(os.P_PIDFD, end, os.WEXITED)  # its CPU time counts from here on
                 ends.remove(end)
                 os.close(end)
             if is_over:
                 shutil.rmtree(job["home"], ignore_errors=True)  # the controller may be dead
                 os._exit(0)
-            if listener not in readable:
+            if listener.fileno() not in ready:
                 continue
             relay, _ = listener.accept()
             _, fds, _, _ = socket.recv_fds(relay, 1, 2)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import mmap
 from concurrent.futures import ThreadPoolExecutor
-from select import select
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 
 from kbroker._ext.coordinator.offset_store import OffsetStore
 from kbroker._ext.shared.group_offsets import entries, region_size
+from kbroker.descriptors import readable
 from kbroker.errors import ErrorCode, WireError
 from kbroker.ipc import calls
 from kbroker.ipc.pending import Pending, run
@@ -136,11 +136,11 @@ def test_lags_are_of_after_the_question() -> None:
     questions = LagQuestions()
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(questions.ask)
-        wait_until(lambda: select([questions], [], [], 0)[0])
+        wait_until(lambda: readable([questions.fileno()], 0))
         questions.heard()
         assert questions.begin()
         second = pool.submit(questions.ask)
-        wait_until(lambda: select([questions], [], [], 0)[0])
+        wait_until(lambda: readable([questions.fileno()], 0))
         questions.answer({"g": 1})
         assert first.result() == {"g": 1}
         assert not second.done() and not questions.is_answering
