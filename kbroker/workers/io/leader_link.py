@@ -418,10 +418,12 @@ class LeaderLink:
             if self.fetch.read(TURN_BYTES, self._owner.wall_clock_ms()):
                 self._awaited = None
                 now_ms = self._owner.now_ms()
-                # An empty response that comes early tells to ask again: there may be more to fetch.
-                waited_ms = now_ms - self._sent_at_ms
-                if not self.fetch.is_empty or waited_ms < EARLY_SHARE * self.fetch.wait_max_ms:
+                if not self.fetch.is_empty:
                     self._news_ms = now_ms
+                elif now_ms - self._sent_at_ms < EARLY_SHARE * self.fetch.wait_max_ms:
+                    # The leader has a partition for this broker, which may not know of it yet.
+                    self._news_ms = now_ms
+                    self.expect_more()
         finally:
             self._owner.quota.add(self.fetch.throttled_bytes - throttled, self._owner.now_ms())
             # Including data received before the connection was closed.

@@ -695,16 +695,19 @@ def test_idle_leader_keeps_fetches_for_longer(
 def test_response_that_comes_before_its_time_ends_the_long_waits(
     host: Make, leader: ScriptedLeader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The leader sends one if there may be more to fetch, such as a partition that it leads now."""
+    """The leader sends one if there may be more to fetch, such as a partition that it leads now.
+    A follower that heard of it only after its next request kept producers waiting for half a second.
+    """
     monkeypatch.setattr(leader_link, "EXPECTING_MS", 0)
     monkeypatch.setattr(leader_link, "IDLE_AFTER_MS", 100)
-    monkeypatch.setattr(leader_link, "IDLE_WAIT_FACTOR", 60)
-    follower = host(replica_fetch_wait_max_ms=50)
+    monkeypatch.setattr(leader_link, "IDLE_WAIT_FACTOR", 30)
+    follower = host(replica_fetch_wait_max_ms=100)
     leader.log().append(1)
     follower.publish()
     follower.run_until(lambda: waits(leader)[-1:] == [3_000])
+    monkeypatch.setattr(leader_link, "EXPECTING_MS", 3_000)
     leader.hurry()
-    follower.run_until(lambda: waits(leader)[-1] == 50)
+    follower.run_until(lambda: waits(leader)[-1] == leader_link.EXPECTING_WAIT_MS)
 
 
 @pytest.mark.parametrize(
