@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from support.running import files_in_memory, forked_workers
+from support.running import descriptors, files_in_memory, forked_workers
 from support.running.left_out import left_out
 from support.running.own_process import run_in_own_process
 from support.running.sanitizer import TIME_FACTOR
@@ -126,7 +126,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol() -> Iterator[object]:
     """What a command adds to the root logger of this process ends with its test: later, it would
-    write to a stream that is closed.
+    write to a stream that is closed. So do the descriptors of what the test has left as garbage,
+    if there are many.
     """
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
@@ -135,6 +136,7 @@ def pytest_runtest_protocol() -> Iterator[object]:
     finally:
         root.handlers[:] = handlers
         root.setLevel(level)
+        descriptors.close_those_of_garbage()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -8,7 +8,7 @@ import json
 import tempfile
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from enum import IntEnum
 from pathlib import Path
 from types import NoneType, UnionType
@@ -174,8 +174,8 @@ def test_call_with_any_names_is_read_as_it_was_made(name: str) -> None:
 
 @contextmanager
 def bench() -> Iterator[Bench]:
-    with tempfile.TemporaryDirectory() as place:
-        yield Bench(Path(place))
+    with tempfile.TemporaryDirectory() as place, closing(Bench(Path(place))) as made:
+        yield made
 
 
 CHARACTERS = st.characters(exclude_categories=("Cs",))

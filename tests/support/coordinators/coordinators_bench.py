@@ -116,6 +116,11 @@ class Bench:
     def make_coordinators(self) -> Coordinators:
         return Coordinators(self, self.logs, self.loop, [self.lane])
 
+    def close(self) -> None:
+        self.logs.close(clean=False)
+        for end in (self._ours, self.network):
+            end.close()
+
     def log(self, opened: PartitionLog) -> None:
         """A log is there."""
 

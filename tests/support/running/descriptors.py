@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+
+# BOUND: descriptors that garbage holds before it is collected. By itself that may take until there
+# are more than 1,023, with which the ``select.select`` of others fails.
+OF_GARBAGE_MAX = 200
+_collected_at = OF_GARBAGE_MAX
+
+
+def close_those_of_garbage() -> None:
+    """Collect garbage if so many descriptors were opened and not closed since it was last done."""
+    global _collected_at
+    if _lowest_free() >= _collected_at:
+        gc.collect()
+        _collected_at = _lowest_free() + OF_GARBAGE_MAX
+
+
+def _lowest_free() -> int:
+    fd = os.open(os.devnull, os.O_RDONLY)
+    os.close(fd)
+    return fd
 
 
 def open_files(directory: object = "") -> set[str]:

@@ -696,7 +696,7 @@ def test_response_that_comes_before_its_time_ends_the_long_waits(
     host: Make, leader: ScriptedLeader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The leader sends one if there may be more to fetch, such as a partition that it leads now.
-    A follower that heard of it only after its next request kept producers waiting for half a second.
+    A follower that heard of it after its next request kept producers waiting for half a second.
     """
     monkeypatch.setattr(leader_link, "EXPECTING_MS", 0)
     monkeypatch.setattr(leader_link, "IDLE_AFTER_MS", 100)
