@@ -204,7 +204,7 @@ def cut_a_broker(broker: Broker, disk: FailingDisk, ends: list[int], pause: floa
     for producer in producers:
         producer.start()
     wait_until(lambda: all(len(one.acked) > 3 for one in producers), 60, "it takes records")
-    time.sleep(pause)
+    readable([], pause)
     cut_ns = time.monotonic_ns()
     disk.fail()
     broker.kill_all()
