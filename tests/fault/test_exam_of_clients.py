@@ -9,7 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fault.clients import checker, conditions, coverage, page
+from confluent_kafka import KafkaError, KafkaException
+from fault.clients import checker, conditions, coverage, feeds, page
 from fault.clients.batch import Batch, Verdict, coordinating_partition
 from fault.clients.faults import FAULTS
 from fault.clients.outputs import LINE_CHARS, LINES_CHARS, PRINTED_CHARS, output_of
@@ -26,6 +27,7 @@ from fault.clients.runner import (
 )
 
 from kbroker.coordinator.partitioner import coordinator_partition
+from kbroker.testing import wait_until
 
 pytestmark = pytest.mark.unit
 
@@ -158,6 +160,55 @@ def test_a_topic_that_is_not_deleted_in_time_fails_no_cell():
     batch._each(batch._clear)
 
     assert part.problems == []
+
+
+class _StuckProducer:
+    """As librdkafka's after a commit that has timed out, which may neither be aborted nor followed
+    by a transaction. committed: by those after the first one, which has that fate.
+    """
+
+    def __init__(self, committed: list[None], is_first: bool) -> None:
+        self._committed, self._is_first = committed, is_first
+        self._stuck = False
+
+    def init_transactions(self, timeout: float) -> None: ...
+
+    def begin_transaction(self) -> None:
+        if self._stuck:
+            raise KafkaException(KafkaError(KafkaError._STATE, "CommittingTransaction"))
+
+    def abort_transaction(self, timeout: float) -> None:
+        self.begin_transaction()
+
+    def commit_transaction(self, timeout: float) -> None:
+        if self._is_first:
+            self._stuck = True
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "30 s", False, True))
+        self._committed.append(None)
+
+    def produce(self, topic: str, value: bytes, **more: Any) -> None: ...
+
+    def poll(self, timeout: float) -> None: ...
+
+    def flush(self, timeout: float) -> None: ...
+
+
+def test_a_feed_goes_on_with_another_producer_when_a_commit_has_timed_out(monkeypatch):
+    """Else a reader of committed records has nothing to read, and fails for that."""
+    made: list[_StuckProducer] = []
+    committed: list[None] = []
+
+    def make(config: dict[str, Any]) -> _StuckProducer:
+        made.append(_StuckProducer(committed, not made))
+        return made[-1]
+
+    monkeypatch.setattr(feeds, "Producer", make)
+    feed = feeds.Feed("nowhere", {"t": 1}, "transactions")
+    try:
+        wait_until(lambda: len(committed) > 1, 30, "transactions are committed again")
+    finally:
+        feed.close()
+    assert len(made) == 2
 
 
 def test_a_coordinator_is_harmed_by_who_has_the_name():

@@ -61,12 +61,15 @@ class Feed:
                     self._producer.init_transactions(60)
                     begun = True
                 self._transact()
-            except KafkaException as error:
-                if error.args[0].fatal():
-                    # As the end of one whose topic was deleted before its first record arrived.
+            except KafkaException:
+                if begun:
+                    # It cannot go on: it has met a fatal error, as when its topic was deleted
+                    # before the first record arrived; or it waits for the end of a commit, which
+                    # may neither be aborted nor followed by a new transaction.
                     self._producer, begun = Producer(self._config), False
 
     def _transact(self) -> None:
+        """One of them. Raises KafkaException if the producer may have it open still."""
         self._written.clear()
         self._producer.begin_transaction()
         try:
@@ -80,9 +83,9 @@ class Feed:
             else:
                 self._producer.abort_transaction(30)
         except KafkaException as error:
-            if not error.args[0].fatal():
-                self._producer.abort_transaction(60)
-            raise
+            if error.args[0].fatal():
+                raise
+            self._producer.abort_transaction(60)
 
     def _write(self) -> None:
         self._number += 1
