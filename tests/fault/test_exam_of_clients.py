@@ -4,15 +4,19 @@ checker sees what it is there for.
 
 from __future__ import annotations
 
+import io
 import json
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from fault.clients import checker, conditions, coverage, feeds, page
 from fault.clients.batch import Batch, Verdict, coordinating_partition
 from fault.clients.faults import FAULTS
+from fault.clients.handles import Given
+from fault.clients.old_clients import OldWriter
 from fault.clients.outputs import LINE_CHARS, LINES_CHARS, PRINTED_CHARS, output_of
 from fault.clients.roles import ROLES
 from fault.clients.runner import (
@@ -25,8 +29,10 @@ from fault.clients.runner import (
     Wanted,
     summary,
 )
+from fault.clients.told import Told
 
 from kbroker.coordinator.partitioner import coordinator_partition
+from kbroker.legacy import KeyedMessage, QueueFull
 from kbroker.testing import wait_until
 
 pytestmark = pytest.mark.unit
@@ -209,6 +215,51 @@ def test_a_feed_goes_on_with_another_producer_when_a_commit_has_timed_out(monkey
     finally:
         feed.close()
     assert len(made) == 2
+
+
+def test_a_feed_gives_up_no_record(monkeypatch):
+    """Else librdkafka sends others again, and what a reader is compared with is there twice."""
+    made: list[dict[str, Any]] = []
+    monkeypatch.setattr(feeds, "Producer", lambda config: made.append(config) or MagicMock())
+
+    feeds.Feed("nowhere", {"t": 1}).close()
+    feeds.Feed("nowhere", {"t": 1}, "transactions").close()
+
+    assert [one["message.timeout.ms"] for one in made] == [0, made[1]["transaction.timeout.ms"]]
+
+
+class _FullQueue:
+    """Of an asynchronous producer of 0.8, which has room for four."""
+
+    def __init__(self) -> None:
+        self.taken: list[KeyedMessage] = []
+
+    def send(self, *messages: KeyedMessage) -> None:
+        for one in messages:
+            if len(self.taken) == 4:
+                raise QueueFull(one, 4, 0)
+            self.taken.append(one)
+
+    def close(self) -> None: ...
+
+
+def test_a_message_that_a_full_queue_has_taken_ends_once(monkeypatch):
+    queue, out = _FullQueue(), io.StringIO()
+    monkeypatch.setattr(OldWriter, "_made", lambda writer: Given(writer.told, queue))
+    settings = {"producer_type": "async"}
+    told = Told(out)
+    writer = OldWriter(
+        SimpleNamespace(told=told, settings=settings, partitions=2, topic="t", name="p")
+    )
+
+    writer.send([(partition, number) for partition in range(2) for number in range(3)])
+    writer.have_ended(queue.taken, None)
+    writer.finish()
+
+    lines = {one["what"]: one for one in map(json.loads, out.getvalue().splitlines())}
+    assert lines["open"]["count"] == 0
+    assert [row[:2] for row in lines["acked"]["rows"]] == [[0, 0], [0, 1], [0, 2], [1, 0]]
+    assert [row[:2] for row in lines["failed"]["rows"]] == [[1, 1], [1, 2]]
 
 
 def test_a_coordinator_is_harmed_by_who_has_the_name():

@@ -36,10 +36,12 @@ class Feed:
         self.ends: dict[tuple[str, int], int] = {}
         self.committed_ends: dict[tuple[str, int], int] = {}
         config = {"bootstrap.servers": bootstrap, "linger.ms": 2, "acks": "all", **QUIET}
-        config |= {"enable.idempotence": True, "message.timeout.ms": 60_000}
+        # A record that it gave up would have others in the log twice: they are sent again.
+        config |= {"enable.idempotence": True, "message.timeout.ms": 0}
         config["topic.metadata.refresh.interval.ms"] = 1_000  # a topic may grow
         if transactional:
             config |= {"transactional.id": transactional, "transaction.timeout.ms": 60_000}
+            config["message.timeout.ms"] = 60_000  # no longer than a transaction
         self._transactional = bool(transactional)
         self._written: set[tuple[str, int]] = set()  # by the open transaction
         self._config = config

@@ -70,13 +70,15 @@ class OldWriter(Writer):
             topic = self.program.topic
             messages = [KeyedMessage(topic, self.value(row), partition=partition) for row in part]
             self._count(len(part))
-            try:
-                self.handle.call("send", SEND_S, *messages)
-            except ClientError as error:
-                self.have_ended(messages, error)
-            else:
-                if not is_async:
-                    self.have_ended(messages, None)
+            # A queue may take the first of several, and have no room for the others.
+            for some in [[one] for one in messages] if is_async else [messages]:
+                try:
+                    self.handle.call("send", SEND_S, *some)
+                except ClientError as error:
+                    self.have_ended(some, error)
+                else:
+                    if not is_async:
+                        self.have_ended(some, None)
 
     def have_ended(self, messages: Sequence[Any], error: ClientError | None) -> None:
         for message in messages:

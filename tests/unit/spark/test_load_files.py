@@ -112,20 +112,27 @@ def test_level_is_a_fast_one_only_where_that_makes_files_no_larger(tmp_path: Pat
 
 
 def test_a_task_that_writes_does_not_import_pandas(tmp_path: Path) -> None:
-    """A third of a second for each Python worker."""
+    """A third of a second for each Python worker, and 40 MiB, which a load that goes on for long
+    would take when rows first cross the end of a bucket, or of an hour.
+    """
     rows = batch([NOISE.randbytes(16) for _ in range(ROWS)], [b"text" * 9] * ROWS)
+    at = rows.schema.get_field_index("timestamp")
+    times = [-1000, *(1_700_000_000_000_000 + 10_000_000 * row for row in range(1, ROWS))]
+    hours = rows.set_column(at, rows.schema.field(at), pa.array(times, rows.schema.field(at).type))
     with pa.ipc.new_file(tmp_path / "rows", rows.schema) as file:
         file.write_batch(rows)
+        file.write_batch(hours)
     code = """
 import sys
 from pathlib import Path
 import pyarrow as pa
 from kbroker.spark.load.column_codecs import LEVEL, QUICK_LEVEL
 from kbroker.spark.load.writer import FileOptions, RangeWriter
-rows = pa.ipc.open_file(pa.memory_map("rows")).get_batch(0)
-writer = RangeWriter(Path(), "staging", ("t", 0, 0, rows.num_rows), "a", FileOptions())
-writer.write(rows)
-writer.finish()
+rows = pa.ipc.open_file(pa.memory_map("rows"))
+writer = RangeWriter(Path(), "staging", ("t", 0, 0, 1), "a", FileOptions())
+for number in range(2):
+    writer.write(rows.get_batch(number))
+assert len(writer.finish().files) > 2
 assert "pandas" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
