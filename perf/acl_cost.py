@@ -12,11 +12,9 @@ nothing away. Both kinds of clients load the same broker, in turns: two brokers 
 settings differ by more than what is looked for (up to 14 % in runs of 1 s on a busy machine).
 """
 
-import argparse
-import json
 import struct
 import sys
-import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -26,14 +24,16 @@ from kbroker.client.admin import acls as admin
 from kbroker.client.connections.cluster import Cluster
 from kbroker.errors import ErrorCode
 from kbroker.protocol.api import ApiKey
+from perf.arguments import Arguments, positive
+from perf.bars import Bar, Cell, Figures
 from perf.brokers import KbrokerBroker, free_ports
-from perf.frames import fetch_frame, produce_frame, record_batch, request_frame
-from perf.quota import Client, Load
-from perf.raw_client import RawClient, wait_until_writable
+from perf.frames import fetch_frame, produce_frame, record_batch, request_frame, text
+from perf.quota import Client, cpu_us
+from perf.raw_client import RawClient
+from perf.runner import Report, measure_cell
 from perf.topics import create_topic, fresh_name
 
 TOPICS = 10
-BAR = 1.05
 FETCH_BYTES = 200
 ACLS_A_REQUEST = 1000
 REFUSED = struct.pack(">h", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -76,10 +76,10 @@ class Side(KbrokerBroker):
         batch = record_batch([b"x" * 100])
         for _ in range(TOPICS):
             topic = fresh_name("acl")
-            leaders = create_topic(self.bootstrap, topic, 1)
-            wait_until_writable(leaders, topic)
+            create_topic(self.bootstrap, topic, 1)
             with RawClient(self.address) as filler:
-                filler.call(produce_frame(9, topic, 0, batch, acks=1))
+                for _ in range(2):
+                    filler.write(topic, 0, batch)
             self.topics.append(topic)
 
     def create_acls(self, count: int) -> None:
@@ -105,7 +105,7 @@ class Side(KbrokerBroker):
         found = []
         for principal in range(self._principals):
             raw = RawClient(("127.0.0.1", self.sasl_port))
-            raw.call(request_frame(ApiKey.SASL_HANDSHAKE, 1, struct.pack(">h", 5) + b"PLAIN"))
+            raw.call(request_frame(ApiKey.SASL_HANDSHAKE, 1, text("PLAIN")))
             token = f"\0{name_of(first + principal)}\0secret".encode()
             body = struct.pack(">i", len(token)) + token
             response = raw.call(request_frame(ApiKey.SASL_AUTHENTICATE, 0, body))
@@ -132,58 +132,58 @@ class Side(KbrokerBroker):
         return REFUSED in response
 
 
-def microseconds(side: Side, kind: str, seconds: float, *, are_super: bool = False) -> float:
-    """CPU time of a request."""
-    load = Load(side.clients(side.frames(kind), are_super=are_super))
-    load.run(time.monotonic() + 0.5)
-    responses, before = load.responses, side.cpu_seconds()
-    load.run(time.monotonic() + seconds)
-    spent = side.cpu_seconds() - before
-    load.close()
-    return spent / (load.responses - responses) * 1e6
+def measure(side: Side, kind: str, seconds: float, *, are_super: bool) -> Figures:
+    clients = side.clients(side.frames(kind), are_super=are_super)
+    return {"cpu_us_per_request": cpu_us(side, clients, 0.5, seconds)}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--acls", type=int, default=10_000)
-    parser.add_argument("--principals", type=int, default=200)
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument(
-        "--place", type=Path, default=None, help="where the brokers keep their data"
+SUPER, WITH, WITHOUT = "super users", "with ACLs", "no authorizer"
+CELLS = tuple(
+    Cell(
+        kind,
+        f"{kind} requests with and without ACLs",
+        measure,
+        (Bar("cpu_us_per_request", "<= 1.05x", ours=WITH, other=SUPER, middle=min),),
+        {"kind": kind},
     )
-    parser.add_argument("--beside", action="store_true", help="measure a broker without ACLs, too")
-    options = parser.parse_args()
-    met = True
+    for kind in ("fetch", "produce")  # logs that have been written to are another load
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = Arguments(__doc__)
+    options.add_argument("--acls", type=int, default=10_000)
+    options.add_argument("--principals", type=int, default=200)
+    options.add_argument("--runs", type=positive(int), default=5)
+    options.add_argument("--seconds", type=float, default=3.0)
+    options.add_place(None)
+    options.add_argument("--beside", action="store_true", help="measure a broker without ACLs, too")
+    options.add_output()
+    chosen = options.parse(arguments)
+    report = Report(chosen)
     with ExitStack() as stack:
 
         def side(authorizes: bool) -> Side:
-            made = Side(options.place, options.principals, authorizes)
-            stack.enter_context(made)
+            made = stack.enter_context(Side(chosen.place, chosen.principals, authorizes))
             made.create_topics()
             return made
 
         with_acls = side(True)
-        with_acls.create_acls(options.acls)
+        with_acls.create_acls(chosen.acls)
         if not with_acls.refuses():
             raise RuntimeError("ACLs have no effect")
-        ways: dict[str, tuple[Side, bool]] = {
-            "us": (with_acls, True), "us_with_acls": (with_acls, False),
-        }  # fmt: skip
-        if options.beside:
-            ways["us_without_authorizer"] = (side(False), False)
-        for kind in ("fetch", "produce"):  # logs that have been written to are another load
-            found: dict[str, list[float]] = {name: [] for name in ways}
-            for turn in range(options.runs + 1):  # the first turn warms up
-                for name in list(ways)[:: 1 if turn % 2 else -1]:
-                    used, are_super = ways[name]
-                    spent = microseconds(used, kind, options.seconds, are_super=are_super)
-                    found[name].append(spent)
-            row = {name: round(min(each[1:]), 2) for name, each in found.items()}
-            ratio = row["us_with_acls"] / row["us"]
-            print(json.dumps({"request": kind, **row, "ratio": round(ratio, 3)}), flush=True)
-            met = met and ratio <= BAR
-    return 0 if met else 1
+        sides = {SUPER: with_acls, WITH: with_acls}
+        if chosen.beside:
+            sides[WITHOUT] = side(False)
+
+        def take(cell: Cell, name: str) -> Figures:
+            kind = cell.parameters["kind"]
+            return measure(sides[name], kind, chosen.seconds, are_super=name == SUPER)
+
+        for cell in CELLS:
+            measure_cell(cell, list(sides)[::-1], 1, take)  # warms up
+            report.measure([cell], list(sides), chosen.runs, take)
+    return report.end()
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ CPU time of this process, the best of five: neighbours on the machine move it le
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
@@ -26,6 +25,7 @@ from kbroker._ext.base.crc32c import crc32c
 from kbroker._ext.record.record_counts import RecordCounter
 from kbroker.batch_summary import CRC_AT, CRC_FROM
 from kbroker.record.compression import CODEC_NAMES
+from perf.arguments import Arguments
 
 BATCH_ROWS = 10_000
 SET_BYTES = 8 << 20
@@ -122,7 +122,7 @@ def measure(rows: int, size: int, codec: int, rounds: int = 5) -> Rates:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = Arguments(__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--size", type=int, default=100, help="bytes of a value")
     parser.add_argument("--rounds", type=int, default=5)

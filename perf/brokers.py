@@ -18,13 +18,13 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import IO
+from typing import IO, Self
 
 from kbroker.uuids import new_uuid, uuid_text
 from perf import process_tree
+from perf.checkouts import python_of
 from perf.frames import random_values, record_batch
-from perf.kafka_distribution import ROOT, kafka_libraries
+from perf.kafka_distribution import ROOT, VERSION, kafka_libraries
 from perf.raw_client import RawClient
 
 START_TIMEOUT_S = 120.0
@@ -48,20 +48,53 @@ def free_ports(count: int) -> list[int]:
     return [int(one.getsockname()[1]) for one in sockets]
 
 
-class Broker:
+class Running:
+    """What runs within a ``with``: started, and stopped whatever happens."""
+
+    def start(self) -> None:
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+class Broker(Running):
     """One broker process tree.
 
-    ``start`` waits until a metadata request is answered; ``stop`` may be repeated.
+    ``start`` waits until a metadata request is answered; ``stop`` may be repeated. overrides:
+    settings beside ``defaults``, for brokers that have settings.
     """
 
     name = "broker"
+    replicas = 1  # of topics that are loaded
+    topic_timeout_s = 30.0
 
-    def __init__(self, place: Path | str | None = None) -> None:
+    def __init__(
+        self, place: Path | str | None = None, overrides: dict[str, str] | None = None
+    ) -> None:
         self.home = Path(tempfile.mkdtemp(prefix=f"perf-{self.name}-", dir=place))
         self.port = free_ports(1)[0]
         self.process: subprocess.Popen[bytes] | None = None
         self.exec_at = 0.0
         self._log: IO[bytes] | None = None
+        self.configuration = {**self.defaults(), **(overrides or {})}
+
+    def defaults(self) -> dict[str, str]:
+        return {
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "log.dirs": str(self.home / "data"),
+        }
 
     @property
     def address(self) -> tuple[str, int]:
@@ -150,6 +183,13 @@ class Broker:
             raise RuntimeError(f"{self.name} is not running")
         return self.process.pid
 
+    def process_named(self, name: str) -> int:
+        """One of its processes. Raises RuntimeError."""
+        return process_tree.named(self._pid(), name)
+
+    def wait_until_in_sync(self, topic: str) -> None:
+        """The only replica is."""
+
     def cpu_seconds(self) -> float:
         return process_tree.cpu_seconds(self._pid())
 
@@ -169,55 +209,29 @@ class Broker:
             try:
                 self.process.wait(STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
-                self._kill(left)
+                process_tree.kill_all(left)
                 self.process.wait()
+        self._gone()
+
+    def kill(self) -> None:
+        """SIGKILL to the whole tree at once; ``launch`` continues from there."""
+        process_tree.kill_all(process_tree.descendants(self._pid()))
+        self._gone()
+
+    def _gone(self) -> None:
+        if self.process is not None:
+            self.process.wait()
             self.process = None
         if self._log is not None:
             self._log.close()
             self._log = None
 
-    @staticmethod
-    def _kill(pids: list[int]) -> None:
-        for pid in pids:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-
-    def __enter__(self) -> "Broker":
-        try:
-            self.start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
-
 
 class KbrokerBroker(Broker):
-    """kbroker of this checkout, on its embedded metadata store.
-
-    overrides: settings beside the listener, the data directory and the runtime defaults.
-    """
+    """kbroker, on its embedded metadata store. ``checkout``: this one, or another that is built."""
 
     name = "kbroker"
-
-    def __init__(
-        self, place: Path | str | None = None, overrides: dict[str, str] | None = None
-    ) -> None:
-        super().__init__(place)
-        self.configuration = {
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
-            "log.dirs": str(self.home / "data"),
-            **(overrides or {}),
-        }
+    checkout = ROOT
 
     def prepare(self) -> None:
         (self.home / "server.properties").write_text("")
@@ -225,11 +239,14 @@ class KbrokerBroker(Broker):
     def command(self) -> list[str]:
         settings = [f"--override={key}={value}" for key, value in self.configuration.items()]
         file = str(self.home / "server.properties")
-        return [sys.executable, "-m", "kbroker.cli.start", "-c", file, *settings]
+        python = sys.executable if self.checkout == ROOT else python_of(self.checkout)
+        return [python, "-m", "kbroker.cli.start", "-c", file, *settings]
 
     def environment(self) -> dict[str, str]:
-        # The broker runs in its own directory; the package of this checkout is the one to measure.
-        paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+        # The broker runs in its own directory; the package of its checkout is the one to measure.
+        paths = [str(self.checkout)]
+        if self.checkout == ROOT:
+            paths.append(os.environ.get("PYTHONPATH", ""))
         found = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
         # An installed package has its byte code; compiling it is not part of a start.
         found.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -247,6 +264,7 @@ class KafkaBroker(Broker):
     """Apache Kafka, broker and controller in one process; the JVM options of its start script."""
 
     name = "kafka"
+    version = VERSION
     JVM_OPTIONS = (
         "-Xms1G -Xmx1G -server -XX:+UseG1GC -XX:MaxGCPauseMillis=20"
         " -XX:InitiatingHeapOccupancyPercent=35 -XX:+ExplicitGCInvokesConcurrent"
@@ -256,11 +274,13 @@ class KafkaBroker(Broker):
     def __init__(
         self, place: Path | str | None = None, overrides: dict[str, str] | None = None
     ) -> None:
-        super().__init__(place)
-        self.libraries = kafka_libraries()
+        super().__init__(place, overrides)
+        self.libraries = kafka_libraries(version=self.version)
         self.cluster_id = uuid_text(new_uuid())
+
+    def defaults(self) -> dict[str, str]:
         controller = free_ports(1)[0]
-        self.configuration = {
+        return super().defaults() | {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
@@ -268,11 +288,9 @@ class KafkaBroker(Broker):
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
-            "log.dirs": str(self.home / "data"),
             "offsets.topic.replication.factor": "1",
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
-            **(overrides or {}),
         }
 
     @property
@@ -282,14 +300,16 @@ class KafkaBroker(Broker):
 
     def prepare(self) -> None:
         (self.home / "log4j.properties").write_text(LOG4J)
-        properties = self.home / "server.properties"
-        properties.write_text("".join(f"{k}={v}\n" for k, v in self.configuration.items()))
-        if (self.home / "data" / "meta.properties").exists():
-            return  # it runs again on what it has
-        tool = [*self._java, "kafka.tools.StorageTool", "format"]
-        done = subprocess.run(
-            [*tool, "-t", self.cluster_id, "-c", str(properties)], capture_output=True, text=True
-        )
+        text = "".join(f"{name}={value}\n" for name, value in self.configuration.items())
+        (self.home / "server.properties").write_text(text)
+        if not (self.home / "data" / "meta.properties").exists():  # or it runs on what it has
+            self.format()
+
+    def format(self) -> None:
+        """Prepare the data directory."""
+        file = str(self.home / "server.properties")
+        tool = [*self._java, "kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", file]
+        done = subprocess.run(tool, capture_output=True, text=True)
         if done.returncode != 0:
             raise RuntimeError(f"kafka's storage tool failed:\n{done.stdout}{done.stderr}")
 

@@ -9,21 +9,23 @@ The machine's speed varies by a third within a minute. Therefore both brokers st
 one is followed by a burst of the other, and what is compared is the sum of all bursts.
 """
 
-import argparse
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from perf.arguments import Arguments, positive
+from perf.bars import Figures
 from perf.brokers import KbrokerBroker
-from perf.cells import CELLS, Figures, Size, measure_saturated
-from perf.checkouts import RevisionMissing, built, python_of
+from perf.cells import CELLS, Size, measure_saturated
+from perf.checkouts import RevisionMissing, built
 from perf.kafka_distribution import ROOT
+from perf.runner import turns
 
 SATURATED = {cell.name: cell for cell in CELLS if cell.measure is measure_saturated}
 BURST = Size(seconds=1.0, warmup_s=0.2)
@@ -37,18 +39,6 @@ class Build(KbrokerBroker):
     def __init__(self, checkout: Path, place: Path | str | None = None) -> None:
         super().__init__(place, OVERRIDES)
         self.checkout = checkout.resolve()
-
-    def command(self) -> list[str]:
-        return [python_of(self.checkout), *super().command()[1:]]
-
-    def environment(self) -> dict[str, str]:
-        return {**super().environment(), "PYTHONPATH": str(self.checkout)}
-
-
-def turns(builds: list[Build], rounds: int) -> Iterator[Build]:
-    """Each build once in a round; who begins changes, as a burst leaves its mark on the next."""
-    for number in range(rounds):
-        yield from builds if number % 2 else reversed(builds)
 
 
 def total(bursts: list[Figures]) -> tuple[float, float]:
@@ -64,8 +54,9 @@ def compare(name: str, builds: list[Build], rounds: int) -> str:
     """One line: both builds' CPU and p50, and their ratios."""
     bursts: dict[Path, list[Figures]] = {build.checkout: [] for build in builds}
     parameters = SATURATED[name].parameters
-    for build in turns(builds, rounds):
-        bursts[build.checkout].append(measure_saturated(build, parameters, BURST))
+    for order in turns(builds[::-1], rounds):
+        for build in order:
+            bursts[build.checkout].append(measure_saturated(build, parameters, BURST))
     (old_cpu, old_p50), (cpu, p50) = (total(bursts[build.checkout]) for build in builds)
     return (
         f"{name:8} {old_cpu:8.2f} {cpu:8.2f} us of CPU per request {cpu / old_cpu:6.3f}x"
@@ -78,17 +69,14 @@ def checkout_of(text: str) -> Path:
     return Path(text) if Path(text).is_dir() else built(text)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = Arguments(__doc__)
     parser.add_argument("before", help="a revision, or a checkout that is built")
     parser.add_argument("--after", type=Path, default=ROOT, help="default: this checkout")
-    parser.add_argument("--cells", default="one1,one16,sat16k", help=", ".join(SATURATED))
-    parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--place", default="/dev/shm", help="folder for the data")
-    options = parser.parse_args(arguments)
-    cells = options.cells.split(",")
-    if unknown := [name for name in cells if name not in SATURATED]:
-        parser.error(f"--cells knows {', '.join(SATURATED)}, not {', '.join(unknown)}")
+    parser.add_names("--cells", SATURATED, "one1,one16,sat16k")
+    parser.add_argument("--rounds", type=positive(int), default=40)
+    parser.add_place("/dev/shm")
+    options = parser.parse(arguments)
     try:
         before = checkout_of(options.before)
     except RevisionMissing as error:
@@ -102,7 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
         for build in builds:
             stack.enter_context(build)
         print(f"before: {builds[0].checkout}, after: {builds[1].checkout}")
-        for name in cells:
+        for name in options.cells:
             print(compare(name, builds, options.rounds), flush=True)
     return 0
 

@@ -25,19 +25,20 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from perf.arguments import Arguments
+from perf.bars import OURS, Bar, Cell, Figures
 from perf.brokers import KbrokerBroker
-from perf.machine import commit_text, machine, touch_free_memory
+from perf.machine import touch_free_memory
+from perf.runner import Report, tell
+from perf.topics import create_topic, delete_topic, fresh_name
 
 PARTITIONS = 4
 BUFFER_BYTES = 64 << 20
@@ -45,103 +46,6 @@ DISTINCT = 1000
 # More than what a run writes, which stays in memory for a while.
 TOUCHED_BYTES = 4 << 30
 WAIT_S = 120.0
-
-
-class Bar(NamedTuple):
-    """ours must reach `least` times the other library; `aim` is what we want."""
-
-    ours: str
-    other: str
-    least: float
-    aim: float
-
-
-class Cell(NamedTuple):
-    """value_bytes: size of a value. records: of each run, by library; it lasts some seconds.
-    filled: records in the topic that is read, 0: it is written to.
-    """
-
-    name: str
-    title: str
-    value_bytes: int
-    records: dict[str, int]
-    bars: tuple[Bar, ...]
-    filled: int = 0
-
-
-BARS = (
-    Bar("kbroker send", "kafka-python", 5.0, 5.0),
-    Bar("kbroker send", "confluent-kafka", 0.7, 1.2),
-    Bar("kbroker send_many", "confluent-kafka", 2.0, 4.0),
-)
-CONSUME_BARS = (
-    Bar("kbroker poll", "kafka-python poll", 3.0, 3.0),
-    Bar("kbroker poll", "confluent consume", 1.0, 2.0),
-    Bar("kbroker poll_columns", "confluent consume", 5.0, 10.0),
-    Bar("kbroker poll_arrow", "confluent consume", 5.0, 10.0),
-)
-CELLS = (
-    Cell(
-        "produce100",
-        "produce values of 100 B",
-        100,
-        {
-            "kbroker send": 2_000_000,
-            "kbroker send_many": 6_000_000,
-            "kbroker send_many, arrays": 6_000_000,
-            "confluent-kafka": 2_000_000,
-            "kafka-python": 50_000,
-        },
-        BARS,
-    ),
-    Cell(
-        "produce1k",
-        "produce values of 1 KiB",
-        1024,
-        {
-            "kbroker send": 1_000_000,
-            "kbroker send_many": 1_500_000,
-            "kbroker send_many, arrays": 1_500_000,
-            "confluent-kafka": 1_000_000,
-            "kafka-python": 20_000,
-        },
-        BARS,
-    ),
-    Cell(
-        "consume100",
-        "consume values of 100 B",
-        100,
-        {
-            "kbroker poll": 8_000_000,
-            "kbroker poll_columns": 16_000_000,
-            "kbroker poll_columns, arrays": 16_000_000,
-            "kbroker poll_arrow": 24_000_000,
-            "confluent consume": 2_000_000,
-            "kafka-python poll": 60_000,
-        },
-        CONSUME_BARS,
-        1_000_000,
-    ),
-    Cell(
-        "consume1k",
-        "consume values of 1 KiB",
-        1024,
-        {
-            "kbroker poll": 1_500_000,
-            "kbroker poll_columns": 2_000_000,
-            "kbroker poll_columns, arrays": 2_000_000,
-            "kbroker poll_arrow": 2_000_000,
-            "confluent consume": 750_000,
-            "kafka-python poll": 40_000,
-        },
-        CONSUME_BARS,
-        250_000,
-    ),
-)
-
-
-TOPIC_LIST = "topic_list"
-TOPIC_LIST_MS, TOPIC_LIST_AIM_MS = 150, 100
 TOPIC_LISTS = 20
 
 
@@ -273,14 +177,19 @@ def _read_ours(options: Options, read: Callable[[Any], int]) -> None:
         for n in range(PARTITIONS):
             consumer.position((options.topic, n))
         yield_start()
-        left = options.records
-        while left > 0:
-            due = min(left, options.filled)
-            left -= due
-            while due > 0:
-                due -= read(consumer)
-            if left:
-                consumer.seek_to_beginning()
+        _read_rounds(options, lambda: read(consumer), consumer.seek_to_beginning)
+
+
+def _read_rounds(options: Options, read: Callable[[], int], rewind: Callable[[], object]) -> None:
+    """From the beginning, as often as the number of records needs."""
+    left = options.records
+    while left > 0:
+        due = min(left, options.filled)
+        left -= due
+        while due > 0:
+            due -= read()
+        if left:
+            rewind()
 
 
 def consume_confluent(options: Options, values: list[bytes]) -> None:
@@ -298,18 +207,16 @@ def consume_confluent(options: Options, values: list[bytes]) -> None:
         }
     )
     consumer.list_topics(options.topic, timeout=WAIT_S)
-    left = options.records
+    parts = [TopicPartition(options.topic, n, OFFSET_BEGINNING) for n in range(PARTITIONS)]
+
+    def read() -> int:
+        messages = consumer.consume(500, WAIT_S)
+        assert messages[-1].error() is None, messages[-1].error()
+        return len(messages)
+
     yield_start()
-    while left > 0:
-        consumer.assign(
-            [TopicPartition(options.topic, n, OFFSET_BEGINNING) for n in range(PARTITIONS)]
-        )
-        due = min(left, options.filled)
-        left -= due
-        while due > 0:
-            found = consumer.consume(500, WAIT_S)
-            due -= len(found)
-        assert found[-1].error() is None, found[-1].error()
+    consumer.assign(parts)
+    _read_rounds(options, read, lambda: consumer.assign(parts))
     consumer.close()
 
 
@@ -324,13 +231,11 @@ def poll_kafka_python(options: Options, values: list[bytes]) -> None:
     for part in parts:
         consumer.position(part)
     yield_start()
-    left = options.records
-    while left > 0:
-        due = min(left, options.filled)
-        left -= due
-        while due > 0:
-            due -= sum(map(len, consumer.poll(1000 * WAIT_S).values()))
-        consumer.seek_to_beginning()
+    _read_rounds(
+        options,
+        lambda: sum(map(len, consumer.poll(1000 * WAIT_S).values())),
+        consumer.seek_to_beginning,
+    )
     consumer.close()
 
 
@@ -393,25 +298,6 @@ def run_here(options: Options) -> Run:
 # -- the comparison
 
 
-def create_topic(bootstrap: str, name: str = "") -> str:
-    """A new topic with some partitions."""
-    from confluent_kafka.admin import AdminClient, NewTopic
-
-    name = name or f"perf-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.create_topics([NewTopic(name, PARTITIONS, 1)]).values():
-        future.result(30)
-    return name
-
-
-def delete_topic(bootstrap: str, name: str) -> None:
-    from confluent_kafka.admin import AdminClient
-
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.delete_topics([name]).values():
-        future.result(30)
-
-
 def fill_topic(options: Options, bootstrap: str, cell: Cell) -> tuple[str, int]:
     """A topic to read from, and how many of its records are to be read in a row.
 
@@ -420,9 +306,9 @@ def fill_topic(options: Options, bootstrap: str, cell: Cell) -> tuple[str, int]:
     """
     from kbroker.client import KafkaProducer
 
-    topic = create_topic(bootstrap)
-    records = 2 * DISTINCT if options.quick else cell.filled
-    values = [os.urandom(cell.value_bytes) for _ in range(DISTINCT)]
+    topic = new_topic(bootstrap)
+    records = 2 * DISTINCT if options.quick else cell.parameters["filled"]
+    values = [os.urandom(cell.parameters["value_bytes"]) for _ in range(DISTINCT)]
     with KafkaProducer(
         bootstrap_servers=bootstrap, batch_size=options.batch_size, buffer_memory=BUFFER_BYTES
     ) as producer:
@@ -432,141 +318,156 @@ def fill_topic(options: Options, bootstrap: str, cell: Cell) -> tuple[str, int]:
     return topic, records
 
 
+def new_topic(bootstrap: str) -> str:
+    topic = fresh_name("perf")
+    create_topic(bootstrap, topic, PARTITIONS)
+    return topic
+
+
 def measure(
     options: Options, bootstrap: str, cell: Cell, library: str, filled: tuple[str, int] | None
-) -> Run:
+) -> Figures:
     """One run in a process of its own. filled: the topic to read. Raises CalledProcessError."""
-    topic, present = filled or (create_topic(bootstrap), 0)
-    records = 2 * DISTINCT if options.quick else cell.records[library]
-    command = [sys.executable, __file__, "--one", library, "--bootstrap", bootstrap]
-    command += ["--topic", topic, "--records", str(records)]
-    command += ["--value-bytes", str(cell.value_bytes), "--filled", str(present)]
-    command += ["--batch-size", str(options.batch_size), "--linger-ms", str(options.linger_ms)]
+    topic, present = filled or (new_topic(bootstrap), 0)
+    records = 2 * DISTINCT if options.quick else cell.parameters["records"][library]
+    given = {
+        "one": library,
+        "bootstrap": bootstrap,
+        "topic": topic,
+        "records": records,
+        "value-bytes": cell.parameters["value_bytes"],
+        "filled": present,
+        "batch-size": options.batch_size,
+        "linger-ms": options.linger_ms,
+    }
     if filled is None and not options.quick:
         touch_free_memory(TOUCHED_BYTES)
+    command = [sys.executable, __file__, *(f"--{name}={value}" for name, value in given.items())]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True, timeout=600)
     if filled is None:
         delete_topic(bootstrap, topic)
-    return Run(*json.loads(done.stdout.splitlines()[-1]))
+    run = Run(*json.loads(done.stdout.splitlines()[-1]))
+    return {
+        "records_per_s": run.records / run.seconds,
+        "cpu_us_per_record": run.cpu_seconds / run.records * 1e6,
+    }
 
 
-def compare(options: Options, bootstrap: str, say: Callable[[str], None] = print) -> dict[str, Any]:
-    """All cells, by name. The result file, if there is one, is written after each of them."""
-    found: dict[str, Any] = {}
+def measure_topic_list(bootstrap: str) -> Figures:
+    """The command of this interpreter's environment."""
+    program = str(Path(sys.executable).with_name("kbroker"))
+    began = time.perf_counter()
+    subprocess.run([program, "topic", "list", "-b", bootstrap], check=True, capture_output=True)
+    return {"wall_ms": (time.perf_counter() - began) * 1000}
+
+
+def beside(ours: str, other: str, rule: str) -> Bar:
+    return Bar("records_per_s", rule, ours=ours, other=other)
+
+
+PRODUCE_BARS = (
+    beside("kbroker send", "kafka-python", ">= 5x"),
+    beside("kbroker send", "confluent-kafka", ">= 0.7x, aim 1.2x"),
+    beside("kbroker send_many", "confluent-kafka", ">= 2x, aim 4x"),
+)
+CONSUME_BARS = (
+    beside("kbroker poll", "kafka-python poll", ">= 3x"),
+    beside("kbroker poll", "confluent consume", ">= 1x, aim 2x"),
+    beside("kbroker poll_columns", "confluent consume", ">= 5x, aim 10x"),
+    beside("kbroker poll_arrow", "confluent consume", ">= 5x, aim 10x"),
+)
+PRODUCERS = tuple(LIBRARIES)[:5]
+CONSUMERS = (
+    "kbroker poll",
+    "kbroker poll_columns",
+    "kbroker poll_columns, arrays",
+    "kbroker poll_arrow",
+    "confluent consume",
+    "kafka-python poll",
+)
+
+
+def client_cell(
+    name: str, bars: tuple[Bar, ...], libraries: Sequence[str], *records: int, filled: int = 0
+) -> Cell:
+    """records: of each run, by library; it lasts some seconds. filled: records in the topic that is
+    read, 0: it is written to.
+    """
+    value_bytes, size = (1024, "1 KiB") if name.endswith("1k") else (100, "100 B")
+    title = f"{'consume' if filled else 'produce'} values of {size}"
+    by_library = dict(zip(libraries, records, strict=True))
+    parameters = {"value_bytes": value_bytes, "records": by_library, "filled": filled}
+    return Cell(name, title, measure, bars, parameters)
+
+
+CELLS = (
+    client_cell(
+        "produce100", PRODUCE_BARS, PRODUCERS,
+        2_000_000, 6_000_000, 6_000_000, 2_000_000, 50_000,
+    ),
+    client_cell(
+        "produce1k", PRODUCE_BARS, PRODUCERS,
+        1_000_000, 1_500_000, 1_500_000, 1_000_000, 20_000,
+    ),
+    client_cell(
+        "consume100", CONSUME_BARS, CONSUMERS,
+        8_000_000, 16_000_000, 16_000_000, 24_000_000, 2_000_000, 60_000, filled=1_000_000,
+    ),
+    client_cell(
+        "consume1k", CONSUME_BARS, CONSUMERS,
+        1_500_000, 2_000_000, 2_000_000, 2_000_000, 750_000, 40_000, filled=250_000,
+    ),
+)  # fmt: skip
+TOPIC_LIST = Cell(
+    "topic_list",
+    "kbroker topic list",
+    measure_topic_list,
+    (Bar("wall_ms", "<= 150, aim 100", "wall, ms"),),
+)
+
+
+def compare(options: Options, bootstrap: str, say: Callable[[str], None] = tell) -> Report:
+    """All cells. The result file, if there is one, is written after each of them."""
+    report = Report(options, say=say)
     for cell in CELLS:
-        if cell.name not in options.cells.split(","):
+        if cell.name not in options.cells:
             continue
-        chosen = options.libraries.split(",")
-        libraries = [name for name in LIBRARIES if name in cell.records and name in chosen]
-        filled = fill_topic(options, bootstrap, cell) if cell.filled else None
-        runs: dict[str, list[Run]] = {name: [] for name in libraries}
-        for turn in range(options.runs):
-            for name in libraries[turn % len(libraries) :] + libraries[: turn % len(libraries)]:
-                runs[name].append(measure(options, bootstrap, cell, name, filled))
+        libraries = [name for name in cell.parameters["records"] if name in options.libraries]
+        filled = fill_topic(options, bootstrap, cell) if cell.parameters["filled"] else None
+        report.measure([cell], libraries, options.runs, partial(_taken, options, bootstrap, filled))
         if filled is not None:
             delete_topic(bootstrap, filled[0])
-        rates = {name: [one.records / one.seconds for one in some] for name, some in runs.items()}
-        say(f"{cell.name}: values of {cell.value_bytes} bytes")
-        for name, some in runs.items():
-            cpu = median(one.cpu_seconds / one.records * 1e6 for one in some)
-            low, high = min(rates[name]), max(rates[name])
-            say(
-                f"  {name:20} {median(rates[name]):>12,.0f} records/s ({low:,.0f} to {high:,.0f}), "
-                f"{cpu:.2f} µs CPU a record"
-            )
-        conditions = [
-            judge(bar, "records/s", rates)
-            for bar in cell.bars
-            if {bar.ours, bar.other} <= set(rates)
-        ]
-        for one in conditions:
-            say(condition_text(one))
-        found[cell.name] = {"title": cell.title, "rates": rates, "conditions": conditions}
-        if options.output:
-            write_result(options.output, found)
-    if TOPIC_LIST in options.cells.split(","):
-        found[TOPIC_LIST] = topic_list_cell(bootstrap, say)
-    if options.output:
-        write_result(options.output, found)
-    return found
+    if TOPIC_LIST.name in options.cells:
+        measure_topic_list(bootstrap)  # is not counted
+        report.measure(
+            [TOPIC_LIST], [OURS], TOPIC_LISTS, lambda _cell, _name: measure_topic_list(bootstrap)
+        )
+    return report
 
 
-def judge(
-    bar: Bar, figure: str, values: dict[str, list[float]], higher_is_better: bool = True
-) -> dict[str, Any]:
-    """A condition of a result file, as perf/results_table.py reads it."""
-    ours, other = median(values[bar.ours]), median(values[bar.other])
-    ratio = ours / other
-    sign = ">=" if higher_is_better else "<="
-    aim = f", aim {bar.aim:g}x" if bar.aim != bar.least else ""
-    return {
-        "text": f"{bar.ours}, {figure}",
-        "condition": f"{sign} {bar.least:g}x{aim}",
-        "kbroker": ours,
-        "other": other,
-        "other_name": bar.other,
-        "ratio": ratio,
-        "met": ratio >= bar.least if higher_is_better else ratio <= bar.least,
-    }
-
-
-def condition_text(one: dict[str, Any]) -> str:
-    verdict = "reached" if one["met"] else "MISSED"
-    beside = f" / {one['other_name']}: {one['ratio']:.2f}x" if one["other_name"] else ""
-    return f"  {one['text']}{beside}, {one['condition']} ({verdict})"
-
-
-def topic_list_cell(bootstrap: str, say: Callable[[str], None]) -> dict[str, Any]:
-    """The command of this interpreter's environment. The first run is not counted."""
-    program = str(Path(sys.executable).with_name("kbroker"))
-    times = []
-    for _ in range(TOPIC_LISTS + 1):
-        begun = time.perf_counter()
-        subprocess.run([program, "topic", "list", "-b", bootstrap], check=True, capture_output=True)
-        times.append((time.perf_counter() - begun) * 1000)
-    wall = median(times[1:])
-    say(f"kbroker topic list: {wall:.0f} ms ({min(times[1:]):.0f} to {max(times[1:]):.0f})")
-    one = {
-        "text": "wall, ms",
-        "condition": f"<= {TOPIC_LIST_MS}, aim {TOPIC_LIST_AIM_MS}",
-        "kbroker": wall,
-        "other": None,
-        "other_name": "",
-        "ratio": None,
-        "met": wall <= TOPIC_LIST_MS,
-    }
-    say(condition_text(one))
-    return {"title": "kbroker topic list", "times_ms": times[1:], "conditions": [one]}
-
-
-def write_result(path: str, cells: dict[str, Any]) -> None:
-    result = {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": commit_text(),
-        "machine": machine(),
-        "cells": cells,
-    }
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    Path(path).write_text(json.dumps(result, indent=1) + "\n")
+def _taken(
+    options: Options, bootstrap: str, filled: tuple[str, int] | None, cell: Cell, library: str
+) -> Figures:
+    return measure(options, bootstrap, cell, library, filled)
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> Options:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--cells", default=",".join([cell.name for cell in CELLS] + [TOPIC_LIST]))
-    parser.add_argument("--libraries", default=",".join(LIBRARIES))
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="toy size; writes no result")
-    parser.add_argument("--bootstrap", help="of a broker that runs; without it one is started")
-    parser.add_argument("--batch-size", type=int, default=131_072)
-    parser.add_argument("--linger-ms", type=int, default=5)
-    parser.add_argument("--place", default="/tmp", help="where the broker's data goes")
-    parser.add_argument("--output", help="a JSON file for the result")
-    parser.add_argument("--one", choices=LIBRARIES, help=argparse.SUPPRESS)
-    parser.add_argument("--topic", help=argparse.SUPPRESS)
-    parser.add_argument("--records", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--value-bytes", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--filled", type=int, default=0, help=argparse.SUPPRESS)
-    return parser.parse_args(arguments)
+    options = Arguments(__doc__)
+    cells = [cell.name for cell in (*CELLS, TOPIC_LIST)]
+    options.add_names("--cells", cells, hidden=["mirror"], about="mirror alone, or some")
+    options.add_names("--libraries", LIBRARIES)
+    options.add_sizes(("--runs", 5, 1, ""))
+    options.add_quick()
+    options.add_argument("--bootstrap", help="of a broker that runs; without it one is started")
+    options.add_argument("--batch-size", type=int, default=131_072)
+    options.add_argument("--linger-ms", type=int, default=5)
+    options.add_place()
+    options.add_output()
+    options.add_argument("--one", choices=LIBRARIES, help=argparse.SUPPRESS)
+    options.add_argument("--topic", help=argparse.SUPPRESS)
+    for name in ("records", "value-bytes", "filled"):
+        options.add_argument(f"--{name}", type=int, default=0, help=argparse.SUPPRESS)
+    return options.parse(arguments)
 
 
 def mirror_cell(options: Options) -> int:
@@ -584,15 +485,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.one:
         print(json.dumps(run_here(options)))
         return 0
-    options.runs = 1 if options.quick else options.runs
-    if options.cells == "mirror":
+    if options.cells == ["mirror"]:
         return mirror_cell(options)
     if options.bootstrap:
-        compare(options, options.bootstrap)
-    else:
-        with KbrokerBroker(tempfile.mkdtemp(dir=options.place)) as broker:
-            compare(options, broker.bootstrap)
-    return 0
+        return compare(options, options.bootstrap).end()
+    with KbrokerBroker(tempfile.mkdtemp(dir=options.place)) as broker:
+        return compare(options, broker.bootstrap).end()
 
 
 if __name__ == "__main__":

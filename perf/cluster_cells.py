@@ -5,126 +5,54 @@ lost raises: a cluster that rejects records is fast. Every figure is compared wi
 the two Kafkas.
 """
 
-import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kbroker.testing.metadata import are_in_sync
 from perf import saturate
+from perf.bars import Bar, Cell, CellFailed, Figures, bars
 from perf.brokers import Broker, KbrokerBroker
-from perf.cells import MEGABYTE, PERF, CellFailed, Figures, cpu_figures
+from perf.cells import MEGABYTE, Size, cpu_figures, measure_end_to_end, measure_saturated
 from perf.clusters import Cluster
 from perf.frames import random_values, record_batch
 from perf.prober import Prober
-from perf.process_tree import descendants
-from perf.raw_client import RawClient, parse_address, wait_for_leaders, wait_until_writable
-from perf.topics import count_records, create_topic, delete_topic, fresh_name
+from perf.process_tree import Meter
+from perf.raw_client import RawClient, parse_address, wait_for_leaders
+from perf.topics import delete_topic, fresh_name, topic_of
+from perf.waiting import wait_until
 
-REPLICAS = 3
 # Of a topic: Kafka 3.9.1 rejects a CreateTopics for which its controller would write more than
 # 10,000 records.
 TOPIC_PARTITIONS_MAX = 2500
 RECORD = record_batch(random_values(1, 100, seed=1))
 # For thousands of partitions whose logs a Kafka recovers after a kill.
 WAIT_S = 600.0
-# Each look connects to every broker, which is counted as their CPU.
-IN_SYNC_PAUSE_S = 0.1
 # What brokers have to do after thousands of partitions were deleted or created, a file here and
 # there, is over when each of them takes no more than this share of a core.
 SETTLED_SHARE, SETTLED_MAX_S = 0.03, 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class ClusterSize(Size):
     """How much load; the quick size only shows that everything runs."""
 
-    seconds: float = 5.0
-    warmup_s: float = 1.0
-    latency_s: float = 10.0
+    idle_s: float = 20.0
     catch_up_gib: float = 10.0
     led_partitions: int = 1000
     idle_partitions: int = 10_000
-    idle_s: float = 20.0
 
 
-QUICK = Size(1.0, 0.2, 1.0, 0.1, 10, 100, 1.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """kbroker's figure against the better Kafka's: a ratio, a limit of its own, or both."""
-
-    figure: str
-    text: str
-    ratio: float | None = None
-    aim: float | None = None
-    limit: float | None = None
-    at_least: bool = False
-
-    def better(self, values: Sequence[float]) -> float:
-        return max(values) if self.at_least else min(values)
-
-    def passes(self, kbroker: float, kafka: float | None) -> bool | None:
-        """None if there is nothing to compare with."""
-        if self.limit is not None and kbroker > self.limit:
-            return False
-        if self.ratio is None:
-            return True if self.limit is not None else None
-        if kafka is None:
-            return None
-        allowed = self.ratio * kafka
-        return kbroker >= allowed if self.at_least else kbroker <= allowed
-
-    def describe(self) -> str:
-        sign = ">=" if self.at_least else "<="
-        parts = [] if self.ratio is None else [f"{sign} {self.ratio:g}x"]
-        parts += [] if self.aim is None else [f"aim {self.aim:g}x"]
-        parts += [] if self.limit is None else [f"<= {self.limit:g}"]
-        return ", ".join(parts)
-
-
-Measure = Callable[[Cluster, Size, dict[str, Any]], Figures]
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterCell:
-    """A row group of the table."""
-
-    name: str
-    title: str
-    measure: Measure
-    conditions: tuple[Condition, ...]
-    parameters: dict[str, Any]
-    # Gigabytes are written, so that memory's first use would be measured.
-    fills_memory: bool = False
-
-
-@contextmanager
-def topic_of(cluster: Cluster, partitions: int, prefix: str) -> Iterator[str]:
-    """A topic with a replica on each broker, once all partitions accept records."""
-    name = fresh_name(prefix)
-    leaders = create_topic(
-        cluster.bootstrap, name, partitions, replication_factor=REPLICAS, timeout=WAIT_S
-    )
-    try:
-        wait_until_writable(leaders, name, WAIT_S)
-        # By then a follower that is late has left the ISR, or its log is open.
-        wait_until_in_sync(cluster, name, REPLICAS)
-        yield name
-    finally:
-        delete_topic(cluster.bootstrap, name, WAIT_S)
+QUICK = ClusterSize(
+    seconds=1.0, warmup_s=0.2, latency_s=1.0, idle_s=1.0,
+    catch_up_gib=0.1, led_partitions=10, idle_partitions=100,
+)  # fmt: skip
 
 
 @contextmanager
@@ -132,7 +60,7 @@ def topics_of(cluster: Cluster, partitions: int, prefix: str) -> Iterator[list[s
     """As ``topic_of``, with so many partitions in all."""
     with ExitStack() as stack:
         yield [
-            stack.enter_context(topic_of(cluster, some, prefix)) for some in parts_of(partitions)
+            stack.enter_context(topic_of(cluster, some, prefix))[0] for some in parts_of(partitions)
         ]
 
 
@@ -147,66 +75,7 @@ def leaders_of(cluster: Cluster, topic: str) -> dict[int, tuple[str, int] | None
         return client.metadata(topic).leaders
 
 
-def wait_until_in_sync(
-    cluster: Cluster, topic: str, replicas: int, timeout: float = WAIT_S
-) -> float:
-    """Wait until every partition has this many replicas in the ISR; returns the time.monotonic() of
-    that.
-    """
-
-    def all_in_sync() -> bool:
-        return are_in_sync(cluster.bootstrap.split(","), topic, replicas)
-
-    what = f"{replicas} replicas of {topic} in sync"
-    return cluster.wait(all_in_sync, what, timeout, IN_SYNC_PAUSE_S)
-
-
-def measure_saturated(cluster: Cluster, size: Size, parameters: dict[str, Any]) -> Figures:
-    arguments = [f"--{name.replace('_', '-')}={value}" for name, value in parameters.items()]
-    arguments += [f"--seconds={size.seconds}", f"--warmup={size.warmup_s}", "--acks=-1"]
-    options = saturate.parse_arguments(["--bootstrap", cluster.bootstrap, *arguments])
-    with topic_of(cluster, options.partitions, "saturate") as topic:
-        leaders = {p: at for p, at in leaders_of(cluster, topic).items() if at is not None}
-        # The records that made the partitions writable must be counted before the load, not with
-        # it.
-        ends = partial(count_records, cluster.bootstrap, topic, leaders)
-        cluster.wait(lambda: ends() == len(leaders), f"the first records of {topic} committed")
-        marks: list[float] = []
-        found = saturate.saturate(
-            options, topic, leaders, lambda: marks.append(cluster.cpu_seconds())
-        )
-    if found["errors"]:
-        raise CellFailed(f"{cluster.name} rejected requests: {found['error_codes']}")
-    wanted = ("requests_per_s", "mb_per_s", "p50_us", "p99_us", "max_us")
-    size_bytes = found["requests"] * found["request_bytes"]
-    cpu_s = marks[1] - marks[0]
-    return {name: found[name] for name in wanted} | cpu_figures(
-        cpu_s, size_bytes, found["requests"]
-    )
-
-
-def measure_end_to_end(cluster: Cluster, size: Size, parameters: dict[str, Any]) -> Figures:
-    """latency.py, which forks, in a process of its own."""
-    command = [sys.executable, str(PERF / "latency.py"), "--json", "--acks=all"]
-    command += [f"--bootstrap={cluster.bootstrap}", f"--seconds={size.latency_s}"]
-    topic = fresh_name("latency")
-    create_topic(cluster.bootstrap, topic, 1, replication_factor=REPLICAS)
-    try:
-        wait_until_in_sync(cluster, topic, REPLICAS)
-        before, began = cluster.cpu_seconds(), time.monotonic()
-        command += [f"--rate={parameters['rate']}", f"--topic={topic}"]
-        done = subprocess.run(command, capture_output=True, text=True)
-        cpu_s, seconds = cluster.cpu_seconds() - before, time.monotonic() - began
-    finally:
-        delete_topic(cluster.bootstrap, topic)
-    if done.returncode != 0:
-        raise CellFailed(f"{cluster.name}: {done.stderr.strip()}")
-    found = json.loads(done.stdout)
-    wanted = ("p50_ms", "p99_ms", "p999_ms", "max_ms")
-    return {name: found[name] for name in wanted} | {"cpu_percent": 100 * cpu_s / seconds}
-
-
-def measure_catch_up(cluster: Cluster, size: Size, parameters: dict[str, Any]) -> Figures:
+def measure_catch_up(cluster: Cluster, parameters: dict[str, Any], size: ClusterSize) -> Figures:
     """Broker 3 loses its data while it is stopped, and copies a topic that broker 1 leads."""
     leader, _, empty = cluster.brokers
     topic = fresh_name("catchup")
@@ -217,17 +86,17 @@ def measure_catch_up(cluster: Cluster, size: Size, parameters: dict[str, Any]) -
     new = NewTopic(topic, partitions, replica_assignment=assignment, config=settings)
     admin.create_topics([new])[topic].result(timeout=30)
     try:
-        wait_until_in_sync(cluster, topic, 2)
+        cluster.wait_until_in_sync(topic, 2)
         empty.halt()
-        wait_until_in_sync(cluster, topic, 1)
+        cluster.wait_until_in_sync(topic, 1)
         written = fill(leader, topic, partitions, int(size.catch_up_gib * (1 << 30)))
         cluster.lose_data(empty)
-        before = leader.cpu_seconds()
-        empty.launch()
-        empty.wait_until(lambda client: client.metadata(topic).error_code >= 0)
-        began = time.monotonic()
-        ended = wait_until_in_sync(cluster, topic, 2, 1800)
-        cpu_s = leader.cpu_seconds() - before + empty.cpu_seconds()
+        with Meter(leader.cpu_seconds) as used:
+            empty.launch()
+            empty.wait_until(lambda client: client.metadata(topic).error_code >= 0)
+            began = time.monotonic()
+            ended = cluster.wait_until_in_sync(topic, 2, 1800)
+        cpu_s = used.cpu_s + empty.cpu_seconds()
     finally:
         delete_topic(leader.bootstrap, topic)
         if empty.process is None:
@@ -242,15 +111,12 @@ def fill(leader: Broker, topic: str, partitions: int, size_bytes: int) -> int:
     """Write so many bytes with acks=1; returns the bytes written."""
     written = 0
     while written < size_bytes:
-        arguments = [
-            "--acks=1",
-            "--records-per-request=150",
-            "--record-size=1000",
-            "--api-version=7",
-        ]
-        arguments += [f"--partitions={partitions}", f"--sockets={partitions}"]
         options = saturate.parse_arguments(
-            ["--bootstrap", leader.bootstrap, *arguments, "--seconds=1", "--warmup=0"]
+            [
+                *("--acks=1", "--records-per-request=150", "--record-size=1000", "--api-version=7"),
+                *(f"--partitions={partitions}", f"--sockets={partitions}"),
+                *("--bootstrap", leader.bootstrap, "--seconds=1", "--warmup=0"),
+            ]
         )
         found = saturate.saturate(options, topic, dict.fromkeys(range(partitions), leader.address))
         written += int(found["requests"] * found["request_bytes"])
@@ -271,13 +137,14 @@ def probed(cluster: Cluster, topic: str, partitions: Collection[int]) -> Iterato
 
 def settle(cluster: Cluster) -> None:
     """Wait until the brokers are idle, or as idle as they will be."""
-    deadline = time.monotonic() + SETTLED_MAX_S
-    allowed_s = SETTLED_SHARE * len(cluster.brokers)
-    while time.monotonic() < deadline:
-        before = cluster.cpu_seconds()
-        time.sleep(1.0)
-        if cluster.cpu_seconds() - before <= allowed_s:
-            return
+
+    def is_idle() -> bool:
+        with Meter(cluster.cpu_seconds) as used:
+            time.sleep(1.0)
+        return used.percent <= 100 * SETTLED_SHARE * len(cluster.brokers)
+
+    with suppress(TimeoutError):
+        wait_until(is_idle, "the brokers are idle", SETTLED_MAX_S, 0.0)
 
 
 def led_by(cluster: Cluster, topic: str, broker: Broker) -> list[int]:
@@ -291,17 +158,17 @@ def restart(cluster: Cluster, broker: Broker, topics: Sequence[str]) -> None:
         broker.launch()
     cluster.wait_until_all_know(len(cluster.brokers))
     for topic in topics:
-        wait_until_in_sync(cluster, topic, REPLICAS)
+        cluster.wait_until_in_sync(topic)
 
 
-def measure_failover(cluster: Cluster, size: Size, parameters: dict[str, Any]) -> Figures:
+def measure_failover(cluster: Cluster, parameters: dict[str, Any], size: ClusterSize) -> Figures:
     """kill -9 of a broker's whole tree; of kbroker's supervisor alone; of an io worker."""
     figures: Figures = {}
     victim = cluster.brokers[1]
     for what in ("tree", "supervisor", "io_worker"):
         if what != "tree" and not isinstance(victim, KbrokerBroker):
             continue
-        with topic_of(cluster, parameters["partitions"], "failover") as topic:
+        with topic_of(cluster, parameters["partitions"], "failover") as (topic, _):
             led = led_by(cluster, topic, victim)
             if not led:
                 raise CellFailed(f"{cluster.name}: broker 2 leads nothing")
@@ -321,13 +188,7 @@ def kill_supervisor(cluster: Cluster, victim: Broker) -> None:
 
 
 def kill_io_worker(cluster: Cluster, victim: Broker) -> None:
-    assert victim.process is not None
-    for pid in descendants(victim.process.pid):
-        title = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-        if "io-0" in title:
-            os.kill(pid, signal.SIGKILL)
-            return
-    raise CellFailed("there is no io worker to kill")
+    os.kill(victim.process_named("io-0"), signal.SIGKILL)
 
 
 KILLS: dict[str, Callable[[Cluster, Broker], None]] = {
@@ -337,10 +198,10 @@ KILLS: dict[str, Callable[[Cluster, Broker], None]] = {
 }
 
 
-def measure_shutdown(cluster: Cluster, size: Size, parameters: dict[str, Any]) -> Figures:
+def measure_shutdown(cluster: Cluster, parameters: dict[str, Any], size: ClusterSize) -> Figures:
     """A controlled shutdown of a broker that leads a third of the partitions."""
     leaving = cluster.brokers[2]
-    with topic_of(cluster, 3 * size.led_partitions, "shutdown") as topic:
+    with topic_of(cluster, 3 * size.led_partitions, "shutdown") as (topic, _):
         led = led_by(cluster, topic, leaving)
         sample = led[:: max(1, len(led) // 10)][:10]
         settle(cluster)
@@ -355,7 +216,7 @@ def measure_shutdown(cluster: Cluster, size: Size, parameters: dict[str, Any]) -
 
 
 def measure_controller_failover(
-    cluster: Cluster, size: Size, parameters: dict[str, Any]
+    cluster: Cluster, parameters: dict[str, Any], size: ClusterSize
 ) -> Figures:
     """kill -9 of the controller's tree, until a topic created after it has leaders."""
     with topics_of(cluster, size.idle_partitions, "many") as topics:
@@ -376,133 +237,116 @@ def measure_controller_failover(
 
 def create_when_possible(cluster: Cluster, timeout: float) -> None:
     """Create a topic through the current controller, and wait until it has leaders."""
-    deadline = time.monotonic() + timeout
-    name = fresh_name("after")
-    while True:
+    name, last = fresh_name("after"), ""
+
+    def is_created() -> bool:
+        nonlocal last
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
         try:
             new = NewTopic(name, 2, 2)
             admin.create_topics([new], request_timeout=2)[name].result(timeout=3)
-            break
         except KafkaException as error:
-            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                break  # an earlier request timed out and was served anyway
-            if time.monotonic() > deadline:
-                raise CellFailed(f"{cluster.name}: no topic can be created: {error}") from error
-            time.sleep(0.02)
+            last = str(error)
+            # Otherwise an earlier request timed out and was served anyway.
+            return bool(error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS)
+        return True
+
+    wait_until(is_created, lambda: f"{cluster.name}: no topic can be created: {last}", timeout)
     wait_for_leaders(parse_address(cluster.bootstrap), name, auto_create=False)
     delete_topic(cluster.bootstrap, name)
 
 
-def measure_idle(cluster: Cluster, size: Size, parameters: dict[str, Any]) -> Figures:
+def measure_idle(cluster: Cluster, parameters: dict[str, Any], size: ClusterSize) -> Figures:
     """CPU and memory of each broker with many idle replicated partitions."""
     with topics_of(cluster, size.idle_partitions, "idle"):
         time.sleep(size.idle_s / 2)
-        before, began = cluster.cpu_seconds(), time.monotonic()
-        time.sleep(size.idle_s)
-        cpu_s, seconds = cluster.cpu_seconds() - before, time.monotonic() - began
+        with Meter(cluster.cpu_seconds) as used:
+            time.sleep(size.idle_s)
         memory = [broker.pss_bytes() for broker in cluster.brokers]
-    each = len(cluster.brokers)
     return {
-        "cpu_percent": 100 * cpu_s / seconds / each,
+        "cpu_percent": used.percent / len(cluster.brokers),
         "pss_mib": max(memory) / (1 << 20),
         "partitions": float(size.idle_partitions),
     }
 
 
 # The latest version that Kafka 2.7 supports among the frames of saturate.py.
-PRODUCE = {"api_version": 7}
-LOADED = {"sockets": 8, "partitions": 8, "in_flight": 5, "record_size": 100, **PRODUCE}
-ONE = {"sockets": 1, "partitions": 1, "in_flight": 1, "record_size": 100, **PRODUCE}
+PRODUCE = {"api_version": 7, "acks": -1, "record_size": 100}
+LOADED = {"sockets": 8, "partitions": 8, "in_flight": 5, **PRODUCE}
+ONE = {"sockets": 1, "partitions": 1, "in_flight": 1, **PRODUCE}
 
 CELLS = (
-    ClusterCell(
+    Cell(
         "all16k",
         "acks=all, 16 KiB requests of 150 records, 8 sockets",
         measure_saturated,
-        (
-            Condition("requests_per_s", "requests/s", 1.5, 2.0, at_least=True),
-            Condition("cpu_us_per_request", "CPU us/request", 0.5, 0.4),
-        ),
+        bars("requests_per_s >= 1.5x, aim 2x", "cpu_us_per_request <= 0.5x, aim 0.4x"),
         {**LOADED, "records_per_request": 150},
         fills_memory=True,
     ),
-    ClusterCell(
+    Cell(
         "all160k",
         "acks=all, 160 KiB requests of 1,500 records, 8 sockets",
         measure_saturated,
-        (
-            Condition("mb_per_s", "MB/s", 1.3, 1.8, at_least=True),
-            Condition("cpu_s_per_gb", "CPU s/GB"),
-        ),
+        bars("mb_per_s >= 1.3x, aim 1.8x", "cpu_s_per_gb"),
         {**LOADED, "records_per_request": 1500},
     ),
-    ClusterCell(
+    Cell(
         "all1",
         "acks=all, one record, one socket",
         measure_saturated,
-        (
-            Condition("p50_us", "p50 us", 1.0, 0.7),
-            Condition("p99_us", "p99 us", 1.0, 0.7),
-            Condition("cpu_us_per_request", "CPU us/request"),
-        ),
+        bars("p50_us <= 1x, aim 0.7x", "p99_us <= 1x, aim 0.7x", "cpu_us_per_request"),
         {**ONE, "records_per_request": 1},
     ),
-    ClusterCell(
+    Cell(
         "latency",
         "end to end at 1,000 records/s, acks=all",
         measure_end_to_end,
-        (Condition("p50_ms", "p50 ms", 1.0, 0.7), Condition("p99_ms", "p99 ms", 0.8, 0.5)),
-        {"rate": 1000},
+        bars("p50_ms <= 1x, aim 0.7x", "p99_ms <= 0.8x, aim 0.5x"),
+        {"rate": 1000, "acks": "all"},
     ),
-    ClusterCell(
+    Cell(
         "catchup",
         "an empty follower copies a topic",
         measure_catch_up,
         (
-            Condition("mb_per_s", "MB/s", 1.3, 2.0, at_least=True),
-            Condition("cpu_s_per_gb", "CPU s/GB, both sides", 0.5),
+            Bar("mb_per_s", ">= 1.3x, aim 2x"),
+            Bar("cpu_s_per_gb", "<= 0.5x", "CPU s/GB, both sides"),
         ),
         {"partitions": 8},
         fills_memory=True,
     ),
-    ClusterCell(
+    Cell(
         "failover",
         "kill -9 to the next record acknowledged by each partition",
         measure_failover,
         (
-            Condition("tree_s", "whole tree, s", limit=7.0),
-            Condition("supervisor_s", "supervisor, s", limit=1.0),
-            Condition("io_worker_s", "io worker, s", limit=1.0),
+            Bar("tree_s", "<= 7", "whole tree, s"),
+            Bar("supervisor_s", "<= 1", "supervisor, s"),
+            Bar("io_worker_s", "<= 1", "io worker, s"),
         ),
         {"partitions": 30},
     ),
-    ClusterCell(
+    Cell(
         "shutdown",
         "orderly stop of a leader of many partitions",
         measure_shutdown,
         (
-            Condition("stop_s", "stop, s", limit=3.0),
-            Condition("longest_gap_ms", "longest wait of a produce, ms", limit=300.0),
-            Condition("led", "partitions led"),
+            Bar("stop_s", "<= 3", "stop, s"),
+            Bar("longest_gap_ms", "<= 300", "longest wait of a produce, ms"),
+            Bar("led", text="partitions led"),
         ),
-        {},
     ),
-    ClusterCell(
+    Cell(
         "controller",
         "kill -9 of the controller to the next topic created",
         measure_controller_failover,
-        (Condition("seconds", "s, with the session timeout", limit=11.0),),
-        {},
+        (Bar("seconds", "<= 11", "s, with the session timeout"),),
     ),
-    ClusterCell(
+    Cell(
         "idle",
         "many partitions with three replicas that nobody uses, each broker",
         measure_idle,
-        (
-            Condition("cpu_percent", "CPU % of a core", limit=2.0),
-            Condition("pss_mib", "PSS MiB", 0.5),
-        ),
-        {},
+        (Bar("cpu_percent", "<= 2"), Bar("pss_mib", "<= 0.5x", "PSS MiB")),
     ),
 )

@@ -8,27 +8,25 @@ quorum. A cluster looks like a broker to what only loads it: ``name``, ``bootstr
 ``cpu_seconds`` of all its brokers (never of ZooKeeper).
 """
 
-import os
 import shutil
-import signal
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 
 from confluent_kafka.admin import AdminClient
 
+from kbroker.testing.metadata import are_in_sync
 from kbroker.testing.zookeeper import ZooKeeperServer
-from perf import process_tree
-from perf.brokers import LOG4J, Broker, KafkaBroker, KbrokerBroker, free_ports
-from perf.kafka_distribution import kafka_libraries
+from perf.brokers import Broker, KafkaBroker, KbrokerBroker, Running, free_ports
+from perf.waiting import wait_until
 
 OLD_KAFKA = "2.7.2"
 ZOOKEEPER_JVM = ("-Xmx512m",)
 SESSION_MS = 6000
 READY_TIMEOUT_S = 600.0
+# Each look connects to every broker, which is counted as their CPU.
+IN_SYNC_PAUSE_S = 0.1
 
 # The common configs of all clusters. Only sizes differ from the defaults otherwise.
 REPLICATED = {
@@ -46,28 +44,22 @@ class ZooKeeperKafkaBroker(KafkaBroker):
     """Apache Kafka 2.7.2, with its state in ZooKeeper."""
 
     name = "kafka-2.7.2"
+    version = OLD_KAFKA
 
-    def __init__(
-        self, place: Path | str | None = None, overrides: dict[str, str] | None = None
-    ) -> None:
-        super().__init__(place)
-        self.libraries = kafka_libraries(version=OLD_KAFKA)
-        self.configuration = {
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
-            "log.dirs": str(self.home / "data"),
-            **(overrides or {}),
-        }
+    def defaults(self) -> dict[str, str]:
+        return Broker.defaults(self)
 
-    def prepare(self) -> None:
-        (self.home / "log4j.properties").write_text(LOG4J)
-        text = "".join(f"{name}={value}\n" for name, value in self.configuration.items())
-        (self.home / "server.properties").write_text(text)
+    def format(self) -> None:
+        """It does that itself."""
 
 
-class Cluster:
+class Cluster(Running):
     """Brokers 1 to 3. ``overrides``: further settings of each."""
 
     name = "cluster"
+    replicas = 3  # of topics that are loaded
+    # For thousands of partitions whose logs a Kafka recovers after a kill.
+    topic_timeout_s = 600.0
 
     def __init__(
         self, place: Path | str | None = None, overrides: dict[str, str] | None = None
@@ -112,19 +104,35 @@ class Cluster:
 
         pause_s: between two looks, at least.
         """
-        deadline = time.monotonic() + timeout
-        while True:
-            seen, began = "", time.monotonic()
+        seen = ""
+
+        def look() -> bool:
+            nonlocal seen
             try:
-                if is_so():
-                    return time.monotonic()
+                return is_so()
             except AssertionError as error:  # not yet, as for kbroker.testing.wait_until
                 seen = f"; {error}"
-            if time.monotonic() > deadline:
-                tails = "\n".join(f"{one.port}: {one.tail(1000)}" for one in self.brokers)
-                raise TimeoutError(f"{self.name}: not within {timeout:g} s: {what}{seen}\n{tails}")
-            # Looking at thousands of partitions must not keep the brokers busy all the time.
-            time.sleep(max(pause_s, time.monotonic() - began))
+                return False
+
+        def not_so() -> str:
+            tails = "\n".join(f"{one.port}: {one.tail(1000)}" for one in self.brokers)
+            return f"{self.name}: {what}{seen}\n{tails}"
+
+        return wait_until(look, not_so, timeout, pause_s, is_costly=True)
+
+    def wait_until_in_sync(
+        self, topic: str, replicas: int | None = None, timeout: float = READY_TIMEOUT_S
+    ) -> float:
+        """Wait until every partition has this many replicas in the ISR; returns the
+        time.monotonic() of that.
+        """
+        count = self.replicas if replicas is None else replicas
+
+        def all_in_sync() -> bool:
+            return are_in_sync(self.bootstrap.split(","), topic, count)
+
+        what = f"{count} replicas of {topic} in sync"
+        return self.wait(all_in_sync, what, timeout, IN_SYNC_PAUSE_S)
 
     @property
     def bootstrap(self) -> str:
@@ -139,11 +147,7 @@ class Cluster:
 
     def kill(self, broker: Broker) -> None:
         """SIGKILL to the whole tree at once."""
-        assert broker.process is not None
-        for pid in process_tree.descendants(broker.process.pid):
-            os.kill(pid, signal.SIGKILL)
-        broker.process.wait()
-        broker.process = None
+        broker.kill()
 
     def lose_data(self, broker: Broker) -> None:
         """Remove the records of a stopped broker, and what it knows of them."""
@@ -153,22 +157,6 @@ class Cluster:
         """Stop everything, and remove the data."""
         self._stack.close()
         shutil.rmtree(self.home, ignore_errors=True)
-
-    def __enter__(self) -> "Cluster":
-        try:
-            self.start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
 
 class ZooKeeperCluster(Cluster):
@@ -188,7 +176,7 @@ class ZooKeeperCluster(Cluster):
             **self.settings,
         }
         return [
-            self.broker_class(self.home, {"broker.id": str(number), **shared})  # type: ignore[call-arg]
+            self.broker_class(self.home, {"broker.id": str(number), **shared})
             for number in (1, 2, 3)
         ]
 

@@ -25,6 +25,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from perf.arguments import Arguments
 from perf.client_config import for_librdkafka, is_plaintext, read_properties
 from perf.raw_client import require_broker
 
@@ -48,7 +49,7 @@ DEFAULTS = {
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = Arguments(__doc__)
     parser.add_argument(
         "--bootstrap-server", "--broker-list", dest="bootstrap_server", required=True
     )

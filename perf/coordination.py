@@ -10,7 +10,6 @@ for the reason that frames.py gives; transactions go through librdkafka.
 import argparse
 import json
 import selectors
-import socket
 import struct
 import sys
 import threading
@@ -21,10 +20,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from perf.arguments import Arguments
+from perf.frames import request_frame, text
 from perf.load_generator import LoadError, LoadGenerator
 from perf.percentiles import histogram_percentile
-from perf.raw_client import RawClient, parse_address, require_broker
+from perf.raw_client import RawClient, connect, parse_address, require_broker
 from perf.topics import create_topic, delete_topic, fresh_name
+from perf.waiting import wait_until
 
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 8, 9, 10
 JOIN_GROUP, HEARTBEAT, SYNC_GROUP = 11, 12, 14
@@ -34,22 +36,11 @@ SESSION_MS = REBALANCE_MS = 60_000
 HEARTBEAT_S = 0.1
 
 
-def text(value: str) -> bytes:
-    data = value.encode()
-    return struct.pack(">h", len(data)) + data
-
-
 NULL = struct.pack(">h", -1)
 
 
 def blob(value: bytes) -> bytes:
     return struct.pack(">i", len(value)) + value
-
-
-def frame(key: int, version: int, body: bytes, correlation_id: int = 1) -> bytes:
-    """A request with a classic header."""
-    head = struct.pack(">hhi", key, version, correlation_id) + text("kbroker-perf")
-    return struct.pack(">i", len(head) + len(body)) + head + body
 
 
 def commit_body(group: str, topic: str, partitions: range, offset: int) -> bytes:
@@ -59,17 +50,32 @@ def commit_body(group: str, topic: str, partitions: range, offset: int) -> bytes
     return head + struct.pack(">i", len(partitions)) + rows
 
 
+def commit(
+    client: RawClient, group: str, topic: str, partitions: range, offset: int, timeout: float = 30
+) -> None:
+    """Commit once; retries while the coordinator is loading. Raises TimeoutError."""
+    request = request_frame(OFFSET_COMMIT, 6, commit_body(group, topic, partitions, offset))
+    code = -1
+
+    def is_accepted() -> bool:
+        nonlocal code
+        # Correlation id, throttle time, and the topic with its first partition's number.
+        at = 4 + 4 + 4 + len(text(topic)) + 4 + 4
+        (code,) = struct.unpack_from(">h", client.call(request), at)
+        return code == 0
+
+    wait_until(is_accepted, lambda: f"a commit of {group}: refused with {code}", timeout, 0.05)
+
+
 def await_coordinator(bootstrap: str, key: str, kind: int = 0, timeout: float = 30.0) -> None:
     """Find the coordinator of a group (0) or transactional id (1); TimeoutError."""
-    deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline:
+    request = request_frame(FIND_COORDINATOR, 2, text(key) + struct.pack(">b", kind))
+
+    def is_there() -> bool:
         with RawClient(parse_address(bootstrap), timeout=30) as client:
-            body = text(key) + struct.pack(">b", kind)
-            response = client.call(frame(FIND_COORDINATOR, 2, body))
-            if struct.unpack_from(">h", response, 8)[0] == 0:
-                return
-        time.sleep(0.05)
-    raise TimeoutError(f"no coordinator for {key}")
+            return bool(struct.unpack_from(">h", client.call(request), 8)[0] == 0)
+
+    wait_until(is_there, f"a coordinator for {key}", timeout, 0.05)
 
 
 # -- offset commits --------------------------------------------------------------------------------
@@ -85,20 +91,18 @@ def measure_commits(
     """One group per socket, one commit of one partition in flight on each."""
     topic = fresh_name("commits")
     create_topic(bootstrap, topic, 1)
-    connections, frames, prefixes = [], [], []
+    frames = []
+    prefix = struct.pack(">ii", 0, 1) + text(topic) + struct.pack(">ii", 1, 0)
+    connections = connect(parse_address(bootstrap), sockets, is_blocking=False)
     try:
         for number in range(sockets):
             group = f"{topic}-{number}"
             await_coordinator(bootstrap, group)
-            one = socket.create_connection(parse_address(bootstrap), timeout=10)
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with RawClient(parse_address(bootstrap), timeout=30) as client:
+                commit(client, group, topic, range(1), number)
             body = commit_body(group, topic, range(1), number)
-            commit_until_accepted(bootstrap, body, topic)
-            one.setblocking(False)
-            connections.append(one)
-            frames.append(frame(OFFSET_COMMIT, 6, body))
-            prefixes.append(struct.pack(">ii", 0, 1) + text(topic) + struct.pack(">ii", 1, 0))
-        generator = LoadGenerator(connections, frames, prefixes, 1, True)
+            frames.append(request_frame(OFFSET_COMMIT, 6, body))
+        generator = LoadGenerator(connections, frames, [prefix] * sockets, 1, True)
         if warmup > 0:
             generator.run(warmup)
         mark()
@@ -118,21 +122,6 @@ def measure_commits(
         "p50_us": histogram_percentile(result["histogram"], 0.50) / 1e3,
         "p99_us": histogram_percentile(result["histogram"], 0.99) / 1e3,
     }
-
-
-def commit_until_accepted(bootstrap: str, body: bytes, topic: str, timeout: float = 30) -> None:
-    """Commit once; retries while the coordinator is loading."""
-    deadline = time.monotonic() + timeout
-    at = 4 + 4 + 4 + 2 + len(topic.encode()) + 4 + 4
-    with RawClient(parse_address(bootstrap), timeout=30) as client:
-        while True:
-            response = client.call(frame(OFFSET_COMMIT, 6, body))
-            (code,) = struct.unpack_from(">h", response, at)
-            if code == 0:
-                return
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"a commit is refused with error {code}")
-            time.sleep(0.05)
 
 
 # -- transactions ----------------------------------------------------------------------------------
@@ -219,9 +208,7 @@ class Member:
 
     def __init__(self, group: str, address: tuple[str, int]) -> None:
         self.group = group
-        self.socket = socket.create_connection(address, timeout=30)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket.setblocking(False)
+        (self.socket,) = connect(address, 1, is_blocking=False)
         self.member_id = ""
         self.generation = -1
         self.assigned_generation = -1
@@ -232,7 +219,7 @@ class Member:
     def _send(self, key: int, version: int, body: bytes) -> None:
         self.waits_for = key
         self.socket.setblocking(True)
-        self.socket.sendall(frame(key, version, body))
+        self.socket.sendall(request_frame(key, version, body))
         self.socket.setblocking(False)
 
     def join(self) -> None:
@@ -343,25 +330,16 @@ def fill(bootstrap: str, groups: int, partitions: int) -> str:
     topic = "perf-stored"
     create_topic(bootstrap, topic, partitions)
     await_coordinator(bootstrap, "perf-stored-0")
-    at = 4 + 4 + 4 + 2 + len(topic) + 4 + 4
     with RawClient(parse_address(bootstrap), timeout=60) as client:
         for number in range(groups):
-            group = f"perf-stored-{number}"
-            request = frame(OFFSET_COMMIT, 6, commit_body(group, topic, range(partitions), number))
-            for _ in range(600):
-                (code,) = struct.unpack_from(">h", client.call(request), at)
-                if code == 0:
-                    break
-                time.sleep(0.05)
-            else:
-                raise RuntimeError(f"a commit of {group} is refused with error {code}")
+            commit(client, f"perf-stored-{number}", topic, range(partitions), number)
     return topic
 
 
 def stored_offset(client: RawClient, group: str, topic: str) -> int | None:
     """The offset that a group has for partition 0; None while its coordinator is not ready."""
     body = text(group) + struct.pack(">i", 1) + text(topic) + struct.pack(">ii", 1, 0)
-    response = client.call(frame(OFFSET_FETCH, 5, body))
+    response = client.call(request_frame(OFFSET_FETCH, 5, body))
     (code,) = struct.unpack_from(">h", response, len(response) - 2)
     if code in (ERROR_LOADING, ERROR_NOT_AVAILABLE, ERROR_NOT_COORDINATOR):
         return None
@@ -376,7 +354,7 @@ def stored_offset(client: RawClient, group: str, topic: str) -> int | None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = Arguments(__doc__)
     parser.add_argument("part", choices=["commits", "transactions", "group", "fill"])
     parser.add_argument("--bootstrap", default="127.0.0.1:9092", metavar="HOST:PORT")
     parser.add_argument("--sockets", type=int, default=16, help="of commits")

@@ -10,6 +10,7 @@ import struct
 import time
 import zlib
 from dataclasses import dataclass
+from typing import NamedTuple
 
 PRODUCE = 0
 METADATA = 3
@@ -58,6 +59,12 @@ def zigzag_varint(value: int) -> bytes:
 LETTERS = bytes(65 + value % 26 for value in range(256))
 
 
+def text(value: str) -> bytes:
+    """A string with its size, as requests have it before they were flexible."""
+    data = value.encode()
+    return struct.pack(">h", len(data)) + data
+
+
 def random_values(count: int, size: int, seed: int) -> list[bytes]:
     """``count`` values of ``size`` random capital letters, the same for the same seed.
 
@@ -65,6 +72,18 @@ def random_values(count: int, size: int, seed: int) -> list[bytes]:
     """
     raw = random.Random(seed).randbytes(count * size).translate(LETTERS)
     return [raw[at : at + size] for at in range(0, count * size, size)]
+
+
+def random_bytes(count: int, size: int, seed: int) -> list[bytes]:
+    """``count`` values that nothing can shrink."""
+    source = random.Random(seed)
+    return [source.randbytes(size) for _ in range(count)]
+
+
+def half_random_values(count: int, size: int, seed: int) -> list[bytes]:
+    """``count`` values whose first half is random: half of a record of a log repeats, too."""
+    rest = b"x" * (size - size // 2)
+    return [noise + rest for noise in random_bytes(count, size // 2, seed)]
 
 
 def text_values(count: int, size: int, seed: int) -> list[bytes]:
@@ -189,46 +208,76 @@ class TopicMetadata:
     leaders: dict[int, tuple[str, int] | None]
 
 
+class PartitionState(NamedTuple):
+    """leader: -1 if there is none. replicas: the preferred leader first."""
+
+    error_code: int
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+class ClusterState(NamedTuple):
+    """What a broker says in Metadata 4. controller: -1 if it knows none. topics: the error code of
+    each, and its partitions.
+    """
+
+    addresses: dict[int, tuple[str, int]]
+    controller: int
+    topics: dict[str, tuple[int, dict[int, PartitionState]]]
+
+
 class _Reader:
     def __init__(self, data: bytes) -> None:
         self.data, self.pos = data, 0
 
-    def take(self, layout: str) -> int:
-        (value,) = struct.unpack_from(">" + layout, self.data, self.pos)
+    def take(self, layout: str) -> tuple[int, ...]:
+        values = struct.unpack_from(">" + layout, self.data, self.pos)
         self.pos += struct.calcsize(">" + layout)
-        return int(value)
+        return values
 
-    def text(self) -> str | None:
-        size = self.take("h")
-        if size < 0:
-            return None
-        raw = self.data[self.pos : self.pos + size]
+    def number(self) -> int:
+        return self.take("i")[0]
+
+    def numbers(self) -> tuple[int, ...]:
+        return self.take(f"{self.number()}i")
+
+    def text(self) -> str:
+        """Empty if it is null."""
+        size = max(self.take("h")[0], 0)
         self.pos += size
-        return raw.decode()
+        return self.data[self.pos - size : self.pos].decode()
+
+
+def parse_cluster(response: bytes) -> ClusterState:
+    """A response to Metadata 4, without its length; struct.error if it is truncated."""
+    reader = _Reader(response)
+    reader.take("ii")  # correlation id, throttle time
+    addresses = {}
+    for _ in range(reader.number()):
+        node, host, port, _rack = reader.number(), reader.text(), reader.number(), reader.text()
+        addresses[node] = (host, port)
+    reader.text()  # the cluster's id
+    controller = reader.number()
+    topics: dict[str, tuple[int, dict[int, PartitionState]]] = {}
+    for _ in range(reader.number()):
+        (code,), name, _is_internal = reader.take("h"), reader.text(), reader.take("b")
+        partitions = {}
+        for _ in range(reader.number()):
+            error, index, leader = reader.take("hii")
+            partitions[index] = PartitionState(error, leader, reader.numbers(), reader.numbers())
+        topics[name] = (code, partitions)
+    return ClusterState(addresses, controller, topics)
 
 
 def parse_metadata(response: bytes) -> TopicMetadata:
-    """The response to ``metadata_frame``, without its length; struct.error if it is truncated."""
-    reader = _Reader(response)
-    reader.take("i")
-    reader.take("i")
-    addresses: dict[int, tuple[str, int]] = {}
-    for _ in range(reader.take("i")):
-        node = reader.take("i")
-        host = reader.text() or ""
-        addresses[node] = (host, reader.take("i"))
-        reader.text()
-    reader.text()
-    reader.take("i")
-    if reader.take("i") != 1:
+    """The response to ``metadata_frame``. Raises as parse_cluster, or ValueError."""
+    cluster = parse_cluster(response)
+    if len(cluster.topics) != 1:
         raise ValueError("the response is not about one topic")
-    found = TopicMetadata(reader.take("h"), {})
-    reader.text()
-    reader.take("b")
-    for _ in range(reader.take("i")):
-        code, index, leader = reader.take("h"), reader.take("i"), reader.take("i")
-        found.leaders[index] = addresses.get(leader) if code == 0 else None
-        for _ in range(2):
-            for _ in range(reader.take("i")):
-                reader.take("i")
-    return found
+    ((code, partitions),) = cluster.topics.values()
+    leaders = {
+        index: cluster.addresses.get(one.leader) if one.error_code == 0 else None
+        for index, one in partitions.items()
+    }
+    return TopicMetadata(code, leaders)

@@ -21,6 +21,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from perf.arguments import Arguments
 from perf.percentiles import percentile
 from perf.raw_client import require_broker
 
@@ -29,7 +30,7 @@ ARRIVAL_TIMEOUT_S = 60.0
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = Arguments(__doc__)
     parser.add_argument("--bootstrap", default="127.0.0.1:9092", metavar="HOST:PORT")
     parser.add_argument("--topic", help="default: a fresh one, deleted afterwards")
     parser.add_argument("--rate", type=float, default=1000.0, help="records/s")

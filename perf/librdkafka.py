@@ -9,7 +9,6 @@ import ctypes
 import ctypes.util
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 
 import confluent_kafka
 
@@ -128,12 +127,7 @@ class BatchProducer:
     def __enter__(self) -> "BatchProducer":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def produce(self, count: int, partition: int = ANY_PARTITION) -> int:

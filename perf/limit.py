@@ -16,17 +16,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
-from statistics import median
-from types import TracebackType
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from perf import process_tree
-from perf.brokers import KbrokerBroker
+from perf.arguments import Arguments, positive
+from perf.bars import OURS, Bar, Cell, Figures, values_of
+from perf.brokers import KbrokerBroker, Running
 from perf.frames import (
     fetch_frame,
     produce_frame,
@@ -35,7 +35,9 @@ from perf.frames import (
     record_batch,
 )
 from perf.load_generator import LoadGenerator
-from perf.raw_client import RawClient, wait_until_writable
+from perf.process_tree import Meter
+from perf.raw_client import RawClient, connect, wait_until_writable
+from perf.runner import Report, silent, tell
 from perf.topics import create_topic, delete_topic, fresh_name
 
 SOURCE = Path(__file__).with_name("bare.c")
@@ -48,44 +50,35 @@ CHUNKS = 64
 CPU_OVERRIDES = {"log.segment.delete.delay.ms": "1000"}
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
-    """One row: the load, and the maximum CPU for kbroker, in multiples of bare.c's."""
-
-    title: str
-    bar: float
-    aim: float
-    sockets: int = 8
-    records: int = 150
-    reads: bool = False
+SETTLE_S = 1.5
+BARE = "bare"
+RECORDS, PARTITIONS = 150, 8
 
 
-LOADS = {
-    "16k": Load("16 KiB requests, 8 sockets", 1.6, 1.4),
-    "160k": Load("160 KiB requests, 8 sockets", 2.0, 1.6, records=1500),
-    "one16": Load("1-record requests, 16 sockets", 2.0, 1.7, sockets=16, records=1),
-    "read": Load("reading 1 MiB at a time, 4 sockets", 1.3, 1.15, sockets=4, reads=True),
-}
-
-
-class BareServer:
+class BareServer(Running):
     """A running bare.c; ``directory`` is emptied at the end."""
 
     def __init__(self, place: str, topic: str, batch: bytes) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="perf-bare-", dir=place))
+        self._topic, self._batch = topic, batch
+        self.process: subprocess.Popen[bytes] | None = None
+        self.address = ("127.0.0.1", 0)
+
+    def start(self) -> None:
         program = self.home / "bare"
         subprocess.run(["cc", "-O2", "-o", program, SOURCE], check=True)
         sent = self.home / "sent"
-        sent.write_bytes(batch * CHUNK_BATCHES * CHUNKS)
-        response = produce_response_prefix(VERSION, topic, 0) + RESPONSE_END
+        sent.write_bytes(self._batch * CHUNK_BATCHES * CHUNKS)
+        response = produce_response_prefix(VERSION, self._topic, 0) + RESPONSE_END
         self.process = subprocess.Popen(
-            [program, self.home, sent, str(len(batch) * CHUNK_BATCHES), response.hex()],
+            [program, self.home, sent, str(len(self._batch) * CHUNK_BATCHES), response.hex()],
             stdout=subprocess.PIPE,
         )
         assert self.process.stdout is not None
         self.address = ("127.0.0.1", int(self.process.stdout.readline()))
 
     def cpu_seconds(self) -> float:
+        assert self.process is not None
         return process_tree.cpu_seconds(self.process.pid)
 
     def empty(self) -> None:
@@ -93,76 +86,81 @@ class BareServer:
         for log in self.home.glob("*.log"):
             log.unlink()
 
-    def __enter__(self) -> "BareServer":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.process.kill()
-        self.process.wait()
-        shutil.rmtree(self.home)
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+        shutil.rmtree(self.home, ignore_errors=True)
 
 
-@contextmanager
-def connected(address: tuple[str, int], count: int) -> Iterator[list[socket.socket]]:
-    sockets = [socket.create_connection(address, timeout=10) for _ in range(count)]
-    try:
-        for one in sockets:
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        yield sockets
-    finally:
-        for one in sockets:
-            one.close()
+Server = BareServer | KbrokerBroker
 
 
-def produced_us(
-    server: BareServer | KbrokerBroker, load: Load, topic: str, partitions: int, seconds: float
-) -> float:
-    """CPU of the server for one request, in microseconds."""
-    batch = record_batch(random_values(load.records, 100, seed=1))
-    numbers = [number % partitions for number in range(load.sockets)]
-    with connected(server.address, load.sockets) as sockets:
-        for one in sockets:
-            one.setblocking(False)
+def measure_produce(
+    server: Server, topic: str, seconds: float, sockets: int = 8, records: int = RECORDS
+) -> Figures:
+    """CPU of the server for one request."""
+    batch = record_batch(random_values(records, 100, seed=1))
+    numbers = [0] * sockets
+    if isinstance(server, KbrokerBroker):
+        leaders = create_topic(server.bootstrap, topic, PARTITIONS)
+        wait_until_writable(leaders, topic)
+        numbers = [number % PARTITIONS for number in range(sockets)]
+    with ExitStack() as stack:
+        connections = connect(server.address, sockets, is_blocking=False)
+        for one in connections:
+            stack.enter_context(closing(one))
         generator = LoadGenerator(
-            sockets,
+            connections,
             [produce_frame(VERSION, topic, number, batch, acks=1) for number in numbers],
             [produce_response_prefix(VERSION, topic, number) for number in numbers],
             5,
             True,
         )
         generator.run(seconds / 4)
-        before = server.cpu_seconds()
-        found = generator.run(seconds)
-        spent = server.cpu_seconds() - before
-    if set(found["codes"]) != {0}:
-        raise RuntimeError(f"errors were answered: {found['codes']}")
-    return spent / found["requests"] * 1e6
+        with Meter(server.cpu_seconds) as used:
+            result = generator.run(seconds)
+    if set(result["codes"]) != {0}:
+        raise RuntimeError(f"errors were answered: {result['codes']}")
+    return {"cpu_us_per_request": used.cpu_s / result["requests"] * 1e6}
 
 
-def read_us(
-    server: BareServer | KbrokerBroker, load: Load, frames: list[bytes], seconds: float
-) -> float:
-    """CPU of the server for one MB read, in microseconds; every socket has one request out."""
+def measure_read(server: Server, topic: str, seconds: float, sockets: int) -> Figures:
+    """CPU of the server for one MB read; every socket has one request out."""
+    batch = record_batch(random_values(RECORDS, 100, seed=1))
+    if isinstance(server, KbrokerBroker):
+        fill(server, topic, batch)
+    frames = [
+        # Behind the record that showed that the partition takes some.
+        fetch_frame(topic, 0, 1 + RECORDS * CHUNK_BATCHES * chunk, len(batch) * CHUNK_BATCHES)
+        for chunk in range(CHUNKS)
+    ]
     room = memoryview(bytearray(4 << 20))
     wanted = read_bytes = 0
-    with connected(server.address, load.sockets) as sockets:
-        before, end = server.cpu_seconds(), time.monotonic() + seconds
-        for one in sockets:
-            one.sendall(frames[0])
-        while time.monotonic() < end:
-            wanted += 1
-            for one in sockets:
+    with ExitStack() as stack:
+        connections = connect(server.address, sockets)
+        for one in connections:
+            stack.enter_context(closing(one))
+        with Meter(server.cpu_seconds) as used:
+            end = time.monotonic() + seconds
+            for one in connections:
+                one.sendall(frames[0])
+            while time.monotonic() < end:
+                wanted += 1
+                for one in connections:
+                    read_bytes += read_response(one, room)
+                    one.sendall(frames[wanted % len(frames)])
+            for one in connections:
                 read_bytes += read_response(one, room)
-                one.sendall(frames[wanted % len(frames)])
-        for one in sockets:
-            read_bytes += read_response(one, room)
-        spent = server.cpu_seconds() - before
-    return spent / read_bytes * 1e12
+    return {"cpu_us_per_mb": used.cpu_s / read_bytes * 1e12}
+
+
+def fill(kbroker: KbrokerBroker, topic: str, batch: bytes) -> None:
+    """A topic of a partition with all that is read, and a chunk more."""
+    wait_until_writable(create_topic(kbroker.bootstrap, topic, 1), topic)
+    with RawClient(kbroker.address) as client:
+        for _ in range((CHUNKS + 1) * CHUNK_BATCHES):
+            client.write(topic, 0, batch)
 
 
 def read_response(one: socket.socket, room: memoryview) -> int:
@@ -174,76 +172,84 @@ def read_response(one: socket.socket, room: memoryview) -> int:
     got = 0
     while got < size:
         got += one.recv_into(room[got:size])
-    return size
+    return int(size)
 
 
-def measure(options: argparse.Namespace) -> dict[str, dict[str, list[float]]]:
-    """{cell: {"bare" or "kbroker": figures}}, the two in turns."""
-    batch = record_batch(random_values(150, 100, seed=1))
-    found: dict[str, dict[str, list[float]]] = {}
+def _produce(rule: str) -> tuple[Bar, ...]:
+    return (Bar("cpu_us_per_request", rule, is_paired=True),)
+
+
+CELLS = (
+    Cell("16k", "16 KiB requests, 8 sockets", measure_produce, _produce("<= 1.6x, aim 1.4x")),
+    Cell(
+        "160k",
+        "160 KiB requests, 8 sockets",
+        measure_produce,
+        _produce("<= 2x, aim 1.6x"),
+        {"records": 1500},
+    ),
+    Cell(
+        "one16",
+        "1-record requests, 16 sockets",
+        measure_produce,
+        _produce("<= 2x, aim 1.7x"),
+        {"sockets": 16, "records": 1},
+    ),
+    Cell(
+        "read",
+        "reading 1 MiB at a time, 4 sockets",
+        measure_read,
+        (Bar("cpu_us_per_mb", "<= 1.3x, aim 1.15x", "CPU µs/MB", is_paired=True),),
+        {"sockets": 4},
+    ),
+)
+
+
+def measure(options: argparse.Namespace, report: Report) -> None:
+    """All cells, the two servers in turns."""
+    batch = record_batch(random_values(RECORDS, 100, seed=1))
     topic = fresh_name("limit")
     with (
         BareServer(options.place, topic, batch) as bare,
         KbrokerBroker(options.place, CPU_OVERRIDES) as kbroker,
     ):
-        for name in options.cells:
-            load = LOADS[name]
-            figures = found[name] = {"bare": [], "kbroker": []}
-            for _ in range(options.runs):
-                if load.reads:
-                    frames = filled(kbroker, topic, batch)
-                    figures["bare"].append(read_us(bare, load, frames, options.seconds))
-                    figures["kbroker"].append(read_us(kbroker, load, frames, options.seconds))
-                else:
-                    wait_until_writable(create_topic(kbroker.bootstrap, topic, 8), topic)
-                    figures["bare"].append(produced_us(bare, load, topic, 1, options.seconds))
+
+        def take(cell: Cell, name: str) -> Figures:
+            server = bare if name == BARE else kbroker
+            try:
+                figures: Figures = cell.measure(server, topic, options.seconds, **cell.parameters)
+            finally:
+                if name == BARE:
                     bare.empty()
-                    figures["kbroker"].append(produced_us(kbroker, load, topic, 8, options.seconds))
-                delete_topic(kbroker.bootstrap, topic)
-                time.sleep(1.5)
-    return found
+                else:
+                    delete_topic(kbroker.bootstrap, topic)
+            return figures
+
+        cells = [cell for cell in CELLS if cell.name in options.cells]
+        report.measure(cells, (BARE, OURS), options.runs, take, SETTLE_S)
 
 
-def filled(kbroker: KbrokerBroker, topic: str, batch: bytes) -> list[bytes]:
-    """A topic of CHUNKS times CHUNK_BATCHES batches, and the requests that read it."""
-    leaders = create_topic(kbroker.bootstrap, topic, 1)
-    wait_until_writable(leaders, topic)
-    with RawClient(kbroker.address) as client:
-        start = 1  # behind the record of wait_until_writable
-        for _ in range(CHUNKS * CHUNK_BATCHES + CHUNK_BATCHES):
-            if code := client.produce(topic, 0, batch):
-                raise RuntimeError(f"error {code}")
-    return [
-        fetch_frame(topic, 0, start + 150 * CHUNK_BATCHES * chunk, len(batch) * CHUNK_BATCHES)
-        for chunk in range(CHUNKS)
-    ]
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = Arguments(__doc__)
+    options.add_names("--cells", [cell.name for cell in CELLS])
+    options.add_argument("--runs", type=positive(int), default=5)
+    options.add_argument("--seconds", type=float, default=3.0)
+    options.add_place("/dev/shm")
+    options.add_output()
+    options.add_argument("--json", action="store_true", help="all figures instead of the table")
+    chosen = options.parse(arguments)
+    columns = {BARE: BARE, OURS: OURS}
+    report = Report(chosen, columns, say=silent if chosen.json else tell)
+    measure(chosen, report)
+    if chosen.json:
+        print(json.dumps({name: figures_of(cell) for name, cell in report.cells.items()}))
+    return report.end()
 
 
-def line(name: str, figures: dict[str, list[float]]) -> str:
-    load = LOADS[name]
-    bare, kbroker = median(figures["bare"]), median(figures["kbroker"])
-    ratio = median(k / b for k, b in zip(figures["kbroker"], figures["bare"], strict=True))
-    unit = "us/MB" if load.reads else "us"
-    verdict = "pass" if ratio <= load.bar else "MISS"
-    return (
-        f"{load.title:<36} bare {bare:7.1f} {unit:<5}  kbroker {kbroker:7.1f} {unit:<5}"
-        f"  {ratio:.2f}x  <= {load.bar:g}x {verdict}  (aim {load.aim:g}x)"
-    )
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--cells", default=",".join(LOADS), type=lambda text: text.split(","))
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--place", default="/dev/shm", help="where the data directories go")
-    parser.add_argument("--json", action="store_true", help="all figures instead of the table")
-    options = parser.parse_args(arguments)
-    if unknown := sorted(set(options.cells) - set(LOADS)):
-        parser.error(f"no cell {', '.join(unknown)}; there are {', '.join(LOADS)}")
-    found = measure(options)
-    print(json.dumps(found) if options.json else "\n".join(line(*one) for one in found.items()))
-    return 0
+def figures_of(cell: dict[str, Any]) -> dict[str, list[float]]:
+    """The one figure that there is, of all runs."""
+    (figure,) = {one["figure"] for one in cell["conditions"]}
+    return {name: values_of(runs, figure) for name, runs in cell["results"].items()}
 
 
 if __name__ == "__main__":

@@ -14,31 +14,30 @@ the mirror's process. The mirrors take turns.
 
 from __future__ import annotations
 
-import argparse
-import os
 import subprocess
 import sys
 import tempfile
-import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from perf.arguments import Arguments
+from perf.bars import Bar, Cell, Figures
 from perf.brokers import LOG4J, KbrokerBroker
-from perf.client import Bar, condition_text, judge, write_result
+from perf.frames import half_random_values
 from perf.kafka_distribution import ROOT, kafka_libraries
-from perf.process_tree import cpu_seconds
+from perf.process_tree import Meter, cpu_seconds
+from perf.runner import Report
+from perf.topics import count_records, create_topic, delete_topic, fresh_name
+from perf.waiting import wait_until
 
 KAFKA = "2.7.2"
 PARTITIONS = 4
 VALUE_BYTES = 100
 DISTINCT = 1000
-LEAST, AIM = 2.0, 4.0
-TITLE = "mirror makers, records of 100 B between two brokers"
 WAIT_S = 300.0
 PRODUCER = {"batch.size": 131_072, "linger.ms": 5, "buffer.memory": 64 << 20}
 JVM = ("-Xmx512m", "-Xms512m", "-XX:+UseG1GC")
@@ -71,22 +70,13 @@ PAIRS = (
 )
 
 
-class Run(NamedTuple):
-    """mb_per_s: of values. cpu_us: of the mirror, a record."""
-
-    mb_per_s: float
-    cpu_us: float
-
-
 def fill(bootstrap: str, way: Way, records: int) -> str:
     """A topic with that many records."""
     from kbroker.client import KafkaProducer
-    from perf.client import create_topic
 
-    topic = create_topic(bootstrap)
-    # Half of a value repeats, as records of a log do.
-    half = VALUE_BYTES // 2
-    values = [os.urandom(half) + b"x" * (VALUE_BYTES - half) for _ in range(DISTINCT)]
+    topic = fresh_name("mirror")
+    create_topic(bootstrap, topic, PARTITIONS)
+    values = half_random_values(DISTINCT, VALUE_BYTES, seed=1)
     keys = [uuid.uuid4().bytes for _ in range(DISTINCT)] if way.keyed else None
     with KafkaProducer(
         bootstrap_servers=bootstrap,
@@ -98,16 +88,6 @@ def fill(bootstrap: str, way: Way, records: int) -> str:
             producer.send_many(topic, values, keys)
         producer.flush(WAIT_S)
     return topic
-
-
-def records_in(bootstrap: str, topic: str) -> int:
-    """In all of its partitions."""
-    from kbroker.client.batches.offsets import LATEST, list_offsets
-    from kbroker.client.connections.cluster import Cluster
-
-    with Cluster(bootstrap) as cluster:
-        found = list_offsets(cluster, {(topic, n): LATEST for n in range(PARTITIONS)})
-    return sum(row.offset for row in found.values())
 
 
 def command(way: Way, home: Path, source: str, target: str, topic: str) -> list[str]:
@@ -129,11 +109,10 @@ def _write(path: Path, bootstrap: str, **settings: Any) -> None:
     path.write_text("".join(f"{name}={value}\n" for name, value in rows.items()))
 
 
-def measure(way: Way, source: str, target: str, topic: str, records: int) -> Run:
-    """One mirror, from its start to its last record."""
-    from perf.client import create_topic, delete_topic
-
-    create_topic(target, topic)
+def measure(way: Way, source: str, target: str, records: int) -> Figures:
+    """One mirror, from its start to its last record. MB are those of values."""
+    topic = fill(source, way, records)
+    create_topic(target, topic, PARTITIONS)
     with tempfile.TemporaryDirectory() as place:
         home = Path(place)
         with (home / "log").open("wb") as log:
@@ -141,86 +120,75 @@ def measure(way: Way, source: str, target: str, topic: str, records: int) -> Run
             mirror = subprocess.Popen(started, stdout=log, stderr=log, cwd=ROOT)
         try:
             first = _await(target, topic, records // 10, mirror, home / "log")
-            cpu, begun = cpu_seconds(mirror.pid), time.perf_counter()
-            last = _await(target, topic, records, mirror, home / "log")
-            seconds, cpu = time.perf_counter() - begun, cpu_seconds(mirror.pid) - cpu
+            with Meter(lambda: cpu_seconds(mirror.pid)) as used:
+                last = _await(target, topic, records, mirror, home / "log")
         finally:
             mirror.terminate()
             mirror.wait(60)
     assert last == records, f"{last} records instead of {records}"
-    delete_topic(target, topic)
+    for bootstrap in (source, target):
+        delete_topic(bootstrap, topic)
     copied = (last - first) or last  # of few records all arrive at once
-    return Run(copied * VALUE_BYTES / seconds / 1e6, cpu / copied * 1e6)
+    return {
+        "mb_per_s": copied * VALUE_BYTES / used.seconds / 1e6,
+        "cpu_us_per_record": used.cpu_s / copied * 1e6,
+    }
 
 
 def _await(target: str, topic: str, count: int, mirror: subprocess.Popen[bytes], log: Path) -> int:
-    deadline = time.monotonic() + WAIT_S
-    while time.monotonic() < deadline:
-        found = records_in(target, topic)
-        if found >= count:
-            return found
-        if mirror.poll() is not None:
-            break
-        time.sleep(0.05)
-    raise RuntimeError(f"{found} of {count} records were copied:\n{log.read_text()[-2000:]}")
+    copied = 0
+
+    def is_there() -> bool:
+        nonlocal copied
+        copied = count_records(target, topic, range(PARTITIONS))
+        if copied < count and mirror.poll() is not None:
+            raise RuntimeError(f"the mirror ended:\n{log.read_text()[-2000:]}")
+        return copied >= count
+
+    def what() -> str:
+        return f"{copied} of {count} records are copied:\n{log.read_text()[-2000:]}"
+
+    wait_until(is_there, what, WAIT_S, 0.05)
+    return copied
 
 
-def compare(options: argparse.Namespace) -> dict[str, Any]:
-    """All ways; rates and CPU times by name."""
-    chosen = options.ways.split(";")
-    ways = [way for way in WAYS if way.name in chosen]
-    runs: dict[str, list[Run]] = {way.name: [] for way in ways}
-    place = tempfile.mkdtemp(dir=options.place)
-    with KbrokerBroker(place) as source, KbrokerBroker(place) as target:
-        for _ in range(options.runs):
-            for way in ways:
-                records = 20_000 if options.quick else way.records // options.divide
-                topic = fill(source.bootstrap, way, records)
-                found = measure(way, source.bootstrap, target.bootstrap, topic, records)
-                runs[way.name].append(found)
-                from perf.client import delete_topic
-
-                delete_topic(source.bootstrap, topic)
-    return tell(runs)
-
-
-def tell(runs: dict[str, list[Run]]) -> dict[str, Any]:
-    print(f"mirror: values of {VALUE_BYTES} bytes, {PARTITIONS} partitions")
-    rates = {name: [run.mb_per_s for run in some] for name, some in runs.items()}
-    for name, some in runs.items():
-        low, high = min(rates[name]), max(rates[name])
-        cpu = median(run.cpu_us for run in some)
-        print(
-            f"  {name:38} {median(rates[name]):>8.1f} MB/s ({low:.1f} to {high:.1f}), "
-            f"{cpu:.3f} µs CPU a record"
+CELL = Cell(
+    "mirror",
+    "mirror makers, records of 100 B between two brokers",
+    measure,
+    tuple(
+        bar
+        for ours, other in PAIRS
+        for bar in (
+            Bar("mb_per_s", ">= 2x, aim 4x", ours=ours, other=other),
+            Bar("cpu_us_per_record", "<= 0.5x, aim 0.25x", ours=ours, other=other),
         )
-    used = {name: [run.cpu_us for run in some] for name, some in runs.items()}
-    conditions = []
-    for ours, theirs in PAIRS:
-        if rates.get(ours) and rates.get(theirs):
-            conditions.append(judge(Bar(ours, theirs, LEAST, AIM), "MB/s", rates))
-            lower = Bar(ours, theirs, 1 / LEAST, 1 / AIM)
-            conditions.append(judge(lower, "CPU µs/record", used, higher_is_better=False))
-    for one in conditions:
-        print(condition_text(one))
-    return {"title": TITLE, "rates": rates, "cpu_us": used, "conditions": conditions}
+    ),
+    {"value_bytes": VALUE_BYTES, "partitions": PARTITIONS},
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--ways", default=";".join(way.name for way in WAYS), help="with ;")
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--divide", type=int, default=1, help="records of all runs by this")
-    parser.add_argument("--quick", action="store_true", help="toy size; writes no result")
-    parser.add_argument("--place", default="/tmp", help="where the brokers' data goes")
-    parser.add_argument("--output", help="a JSON file for the result")
-    options = parser.parse_args(arguments)
-    options.runs = 1 if options.quick else options.runs
-    found = compare(options)
-    if options.output:
-        write_result(options.output, {"mirror": found})
-    return 0
+    options = Arguments(__doc__)
+    options.add_names("--ways", [way.name for way in WAYS], separator=";")
+    options.add_sizes(("--runs", 3, 1, ""))
+    options.add_argument("--divide", type=int, default=1, help="records of all runs by this")
+    options.add_quick()
+    options.add_place()
+    options.add_output()
+    chosen = options.parse(arguments)
+    ways = {way.name: way for way in WAYS}
+    report = Report(chosen)
+    place = tempfile.mkdtemp(dir=chosen.place)
+    with KbrokerBroker(place) as source, KbrokerBroker(place) as target:
+
+        def take(cell: Cell, name: str) -> Figures:
+            records = 20_000 if chosen.quick else ways[name].records // chosen.divide
+            return measure(ways[name], source.bootstrap, target.bootstrap, records)
+
+        report.measure([CELL], chosen.ways, chosen.runs, take)
+    return report.end()
 
 
 if __name__ == "__main__":

@@ -15,32 +15,29 @@ with 1 if a bar is missed.
 """
 
 import argparse
-import http.client
-import json
-import struct
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from perf import process_tree
+from perf.arguments import Arguments
+from perf.bars import OURS, Bar, Cell, Figures
 from perf.brokers import KbrokerBroker, free_ports
-from perf.coordination import OFFSET_COMMIT, await_coordinator, commit_body, frame
+from perf.console_pages import api_times, fill_console, get, page_times
+from perf.coordination import await_coordinator, commit
 from perf.frames import random_values, record_batch
-from perf.kafka_distribution import ROOT
-from perf.machine import commit_text, machine
 from perf.percentiles import percentile
-from perf.raw_client import RawClient
-from perf.results_table import number_text
+from perf.raw_client import RawClient, paced
+from perf.runner import Report, once
 from perf.topics import create_topic
 
 MEBIBYTE = 1 << 20
@@ -112,71 +109,24 @@ while True:
     time.sleep(max(0, began + every - time.monotonic()))
 """
 
-Figures = dict[str, float]
-# part -> title, and its figures with their texts and the most that is allowed
-BARS: dict[str, tuple[str, dict[str, tuple[str, float | None]]]] = {
-    "scrape": (
-        "/metrics of 10,000 partitions",
-        {
-            "wall_ms": ("ms to the last byte", 500),
-            "cpu_ms": ("CPU ms of the exporter", None),
-            "pss_mib": ("PSS of the exporter with history, MiB", 60),
-            "private_mib": ("private memory of the exporter, MiB", None),
-        },
-    ),
-    "produce": (
-        "produce at 1,000 requests/s, 10,000 partitions",
-        {
-            "quiet_p99_us": ("p99 us without scrapes", None),
-            "scraped_p99_us": ("p99 us with a scrape every 5 s", None),
-            "p99_ratio": ("p99 with scrapes, of that without", 1.1),
-        },
-    ),
-    "lag": (
-        "lag of 100 groups in 10,000 partitions",
-        {
-            "metrics_ms": ("ms of /metrics", 1000),
-            "groups_ms": ("ms of /groups", 1000),
-            "pss_mib": ("PSS of the exporter, MiB", None),
-        },
-    ),
-    "pages": (
-        "pages of the console, 10,000 topics",
-        {
-            "slowest_ms": ("slowest page, ms", 300),
-            "slowest_api_ms": ("slowest path of the API, ms", 300),
-            "slowest_first_ms": ("slowest path of the API at first, ms", 300),
-            "pss_mib": ("PSS of the exporter with history, MiB", 60),
-        },
-    ),
-}
+PRODUCE_RATE = 1000.0
+EXPORTER = "exporter-0"
 
 
-def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("parts", nargs="*", help="of: " + ", ".join(PARTS))
-    parser.add_argument("--partitions", type=int, help="10000, or 200 with --quick")
-    parser.add_argument("--groups", type=int, help="100, or 3 with --quick")
-    parser.add_argument("--scrapes", type=int, help="15, or 2 with --quick")
-    parser.add_argument("--windows", type=int, help="of produce; 8, or 2 with --quick")
-    parser.add_argument("--seconds", type=float, help="a window; 10, or 1 with --quick")
-    parser.add_argument("--quick", action="store_true", help="toy size; writes no result")
-    parser.add_argument("--place", default="/tmp", help="where the data directories go")
-    parser.add_argument("--output", help="default: perf/results/monitoring/<date>-<commit>.json")
-    chosen = parser.parse_args(arguments)
-    for name, full, toy in (
-        ("partitions", 10_000, 200),
-        ("groups", 100, 3),
-        ("scrapes", 15, 2),
-        ("windows", 8, 2),
-        ("seconds", 10.0, 1.0),
-    ):
-        if getattr(chosen, name) is None:
-            setattr(chosen, name, toy if chosen.quick else full)
-    chosen.parts = chosen.parts or list(PARTS)
-    if unknown := sorted(set(chosen.parts) - set(PARTS)):
-        parser.error(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
-    return chosen
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    options = Arguments(__doc__)
+    options.add_parts(PARTS)
+    options.add_sizes(
+        ("--partitions", 10_000, 200, ""),
+        ("--groups", 100, 3, ""),
+        ("--scrapes", 15, 2, ""),
+        ("--windows", 8, 2, "of produce"),
+        ("--seconds", 10.0, 1.0, "a window"),
+    )
+    options.add_quick()
+    options.add_place()
+    options.add_output("monitoring/<date>-<commit>.json")
+    return options.parse(arguments)
 
 
 class Watched(KbrokerBroker):
@@ -198,30 +148,12 @@ class Watched(KbrokerBroker):
     def http_address(self) -> str:
         return f"127.0.0.1:{self.http_port}"
 
-    def get(self, path: str) -> bytes:
-        connection = http.client.HTTPConnection(self.http_address, timeout=60)
-        try:
-            connection.request("GET", path)
-            response = connection.getresponse()
-            body = response.read()
-        finally:
-            connection.close()
-        if response.status != 200:
-            raise RuntimeError(f"{path}: {response.status} {body[:200]!r}")
-        return body
-
     def timed(self, path: str) -> tuple[float, bytes]:
         """Milliseconds until the last byte; nothing of the scrape before is used."""
         time.sleep(FRESH_S)
         began = time.monotonic()
-        body = self.get(path)
+        body = get(self.http_address, path)
         return (time.monotonic() - began) * 1000, body
-
-    def exporter(self) -> int:
-        for one in json.loads(self.get("/health"))["processes"]:
-            if one["name"] == "exporter-0":
-                return int(one["pid"])
-        raise RuntimeError("there is no exporter")
 
     def fill(self, partitions: int) -> int:
         """Topics with records in each partition; returns how many partitions a topic has."""
@@ -231,11 +163,7 @@ class Watched(KbrokerBroker):
             for number in range(TOPICS):
                 create_topic(self.bootstrap, f"{TOPIC}-{number}", each)
                 for partition in range(each):
-                    deadline = time.monotonic() + 30
-                    while code := client.produce(f"{TOPIC}-{number}", partition, batch):
-                        if time.monotonic() > deadline:
-                            raise RuntimeError(f"a batch is refused with error {code}")
-                        time.sleep(0.02)
+                    client.write(f"{TOPIC}-{number}", partition, batch)
         return each
 
 
@@ -270,16 +198,15 @@ def highest_memory(broker: Watched, pid: int, scrapes: int) -> tuple[float, floa
 
 
 def measure_scrape(broker: Watched, options: argparse.Namespace) -> Figures:
-    pid = broker.exporter()
+    pid = broker.process_named(EXPORTER)
     size = len(broker.timed("/metrics")[1])
-    before = process_tree.cpu_seconds_of(pid)
-    times = sorted(broker.timed("/metrics")[0] for _ in range(options.scrapes))
-    spent = process_tree.cpu_seconds_of(pid) - before
+    with process_tree.Meter(partial(process_tree.cpu_seconds_of, pid)) as used:
+        times = sorted(broker.timed("/metrics")[0] for _ in range(options.scrapes))
     pss, private = highest_memory(broker, pid, min(3, options.scrapes))
     return {
         "wall_ms": median(times),
         "slowest_ms": times[-1],
-        "cpu_ms": spent * 1000 / options.scrapes,
+        "cpu_ms": used.cpu_s * 1000 / options.scrapes,
         "size_mib": size / MEBIBYTE,
         "pss_mib": pss,
         "private_mib": private,
@@ -300,19 +227,8 @@ def scraping(broker: Watched) -> Iterator[None]:
 def latencies_us(broker: Watched, seconds: float) -> list[float]:
     """Of requests of one record, a thousand a second."""
     batch = record_batch(random_values(1, 100, seed=1))
-    found = []
     with RawClient(broker.address) as client:
-        due = time.monotonic()
-        until = due + seconds
-        while due < until:
-            time.sleep(max(0, due - time.monotonic()))
-            began = time.monotonic()
-            code = client.produce(f"{TOPIC}-0", 0, batch)
-            if code:
-                raise RuntimeError(f"a record is refused with error {code}")
-            found.append((time.monotonic() - began) * 1e6)
-            due += 0.001
-    return found
+        return [1e6 * taken for taken in paced(client, f"{TOPIC}-0", batch, PRODUCE_RATE, seconds)]
 
 
 def measure_produce(broker: Watched, options: argparse.Namespace) -> Figures:
@@ -336,20 +252,13 @@ def measure_produce(broker: Watched, options: argparse.Namespace) -> Figures:
     }
 
 
-def commit(broker: Watched, groups: int, each: int) -> None:
+def commit_all(broker: Watched, groups: int, each: int) -> None:
     """An offset of every partition by every group."""
     await_coordinator(broker.bootstrap, "lag-0")
     with RawClient(broker.address, timeout=60) as client:
         for number in range(groups):
             for topic in (f"{TOPIC}-{at}" for at in range(TOPICS)):
-                body = commit_body(f"lag-{number}", topic, range(each), COMMITTED)
-                request = frame(OFFSET_COMMIT, 6, body)
-                at = 4 + 4 + 4 + 2 + len(topic) + 4 + 4
-                deadline = time.monotonic() + 30
-                while code := struct.unpack_from(">h", client.call(request), at)[0]:
-                    if time.monotonic() > deadline:
-                        raise RuntimeError(f"a commit is refused with error {code}")
-                    time.sleep(0.05)
+                commit(client, f"lag-{number}", topic, range(each), COMMITTED)
 
 
 def check_lags(text: str, groups: int, each: int) -> None:
@@ -373,8 +282,8 @@ def check_lags(text: str, groups: int, each: int) -> None:
 
 def measure_lag(broker: Watched, options: argparse.Namespace) -> Figures:
     each = max(1, options.partitions // TOPICS)
-    commit(broker, options.groups, each)
-    pid = broker.exporter()
+    commit_all(broker, options.groups, each)
+    pid = broker.process_named(EXPORTER)
     # Ages are looked up a thousand a scrape.
     for _ in range(options.groups * TOPICS // 1000 + 2):
         broker.timed("/metrics")
@@ -393,8 +302,6 @@ def measure_lag(broker: Watched, options: argparse.Namespace) -> Figures:
 
 
 def measure_pages(broker: Watched, options: argparse.Namespace) -> Figures:
-    from perf.console_pages import api_times, fill_console, page_times
-
     count = options.partitions
     names = [f"topic-{number:05}" for number in range(count)]
     groups = [f"group-{number:03}" for number in range(2 * options.groups)]
@@ -410,7 +317,7 @@ def measure_pages(broker: Watched, options: argparse.Namespace) -> Figures:
     with tempfile.TemporaryDirectory(prefix="perf-browser-", dir=options.place) as place:
         pages = [tuple(text.format(**words) for text in page) for page in PAGES]
         times = page_times(f"http://{broker.http_address}", pages, Path(place))
-    pss, private = memory_mib(broker.exporter())
+    pss, private = memory_mib(broker.process_named(EXPORTER))
     return {
         **{f"{name}_ms": ms for name, ms in times.items()},
         **{f"{path} first_ms": ms for path, (ms, _) in api.items()},
@@ -423,76 +330,73 @@ def measure_pages(broker: Watched, options: argparse.Namespace) -> Figures:
     }
 
 
-PARTS: dict[str, Callable[[Watched, argparse.Namespace], Figures]] = {
-    "scrape": measure_scrape,
-    "lag": measure_lag,
-    "produce": measure_produce,
-    "pages": measure_pages,
+PARTS = {
+    cell.name: cell
+    for cell in (
+        Cell(
+            "scrape",
+            "/metrics of 10,000 partitions",
+            measure_scrape,
+            (
+                Bar("wall_ms", "<= 500", "ms to the last byte"),
+                Bar("cpu_ms", text="CPU ms of the exporter"),
+                Bar("pss_mib", "<= 60", "PSS of the exporter with history, MiB"),
+                Bar("private_mib", text="private memory of the exporter, MiB"),
+            ),
+        ),
+        Cell(
+            "lag",
+            "lag of 100 groups in 10,000 partitions",
+            measure_lag,
+            (
+                Bar("metrics_ms", "<= 1000", "ms of /metrics"),
+                Bar("groups_ms", "<= 1000", "ms of /groups"),
+                Bar("pss_mib", text="PSS of the exporter, MiB"),
+            ),
+        ),
+        Cell(
+            "produce",
+            "produce at 1,000 requests/s, 10,000 partitions",
+            measure_produce,
+            (
+                Bar("quiet_p99_us", text="p99 µs without scrapes"),
+                Bar("scraped_p99_us", text="p99 µs with a scrape every 5 s"),
+                Bar("p99_ratio", "<= 1.1", "p99 with scrapes, of that without"),
+            ),
+        ),
+        Cell(
+            "pages",
+            "pages of the console, 10,000 topics",
+            measure_pages,
+            (
+                Bar("slowest_ms", "<= 300", "slowest page, ms"),
+                Bar("slowest_api_ms", "<= 300", "slowest path of the API, ms"),
+                Bar("slowest_first_ms", "<= 300", "slowest path of the API at first, ms"),
+                Bar("pss_mib", "<= 60", "PSS of the exporter with history, MiB"),
+            ),
+        ),
+    )
 }
 
 
-def measure(options: argparse.Namespace) -> dict[str, Figures]:
+def main(arguments: Sequence[str] | None = None) -> int:
     """The console has a broker of its own, as its topics have a partition each."""
-    found: dict[str, Figures] = {}
-    for parts in ([one for one in options.parts if one != "pages"], ["pages"]):
-        parts = [one for one in PARTS if one in parts and one in options.parts]
-        if not parts:
-            continue
-        more = WITH_AUTHORIZER if parts == ["pages"] else {}
-        with Watched(options.place, options.partitions, more) as broker:
-            if parts != ["pages"]:
-                broker.fill(options.partitions)
-            for part in parts:
-                found[part] = PARTS[part](broker, options)
-                print(part, json.dumps({k: round(v, 1) for k, v in found[part].items()}))
-                sys.stdout.flush()
-    return found
-
-
-def judged(part: str, figures: Figures) -> list[dict[str, Any]]:
-    """The conditions of a part, as those of ``perf/cluster.py``."""
-    return [
-        {
-            "figure": figure,
-            "text": text,
-            "condition": "" if most is None else f"<= {most:g}",
-            "kbroker": figures[figure],
-            "kafka": None,
-            "ratio": None,
-            "met": None if most is None else figures[figure] <= most,
-        }
-        for figure, (text, most) in BARS[part][1].items()
-    ]
-
-
-def report(options: argparse.Namespace, results: dict[str, Figures]) -> dict[str, Any]:
-    names = ("partitions", "groups", "scrapes", "windows", "seconds")
-    return {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": commit_text(),
-        "machine": machine(),
-        "parameters": {name: getattr(options, name) for name in names},
-        "cells": {
-            part: {"title": BARS[part][0], "conditions": judged(part, found), "results": found}
-            for part, found in results.items()
-        },
-    }
-
-
-def main(arguments: list[str] | None = None) -> int:
     options = parse_arguments(arguments)
-    written = report(options, measure(options))
-    if not options.quick or options.output:
-        stem = f"{written['date'][:10]}-{written['commit']}.json"
-        path = Path(options.output or ROOT / "perf" / "results" / "monitoring" / stem)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(written, indent=1) + "\n")
-        print(f"written to {path}")
-    conditions = [one for cell in written["cells"].values() for one in cell["conditions"]]
-    for one in conditions:
-        verdict = {True: "met", False: "MISSED", None: ""}[one["met"]]
-        print(f"{one['text']:<40}{number_text(one['kbroker']):>10}  {one['condition']} {verdict}")
-    return 1 if any(one["met"] is False for one in conditions) else 0
+    names = ("partitions", "groups", "scrapes", "windows", "seconds")
+    parameters = {name: getattr(options, name) for name in names}
+    report = Report(options, None, "monitoring", parameters=parameters)
+    parts = [name for name in PARTS if name in options.parts]
+    for is_console in (False, True):
+        own = [name for name in parts if (name == "pages") is is_console]
+        if not own:
+            continue
+        more = WITH_AUTHORIZER if is_console else {}
+        with Watched(options.place, options.partitions, more) as broker:
+            if not is_console:
+                broker.fill(options.partitions)
+            for name in own:
+                report.add(PARTS[name], {OURS: once(PARTS[name].measure(broker, options))})
+    return report.end()
 
 
 if __name__ == "__main__":

@@ -17,8 +17,10 @@ from confluent_kafka.admin import (
 from kbroker._ext.base.crc32c import crc32c
 from perf.brokers import Broker
 from perf.frames import old_fetch_frame, old_fetch_records, zigzag_varint
+from perf.process_tree import Meter
 from perf.raw_client import RawClient
 from perf.topics import QUIET, create_topic, fresh_name
+from perf.waiting import wait_until
 
 RECORDS_PER_BATCH = 1000
 SEGMENT_BYTES = 128 << 20
@@ -65,31 +67,26 @@ def measure_compaction(broker: Broker, keys: int, value_bytes: int) -> dict[str,
     settings = {"segment.bytes": str(segment), "min.cleanable.dirty.ratio": "0.01"}
     leaders = create_topic(broker.bootstrap, topic, 1, settings | {"cleanup.policy": "delete"})
     with RawClient(leaders[0], timeout=60) as client:
-        started = False
         for batch in batches(keys, value_bytes):
-            while (code := client.produce(topic, 0, batch)) != 0:
-                if started:
-                    raise RuntimeError(f"{broker.name} answered {code}")
-                time.sleep(0.05)  # the leader is not ready yet
-            started = True
+            client.write(topic, 0, batch)
     directory = broker.home / "data" / f"{topic}-0"
     sizes = {int(path.stem): path.stat().st_size for path in directory.glob("*.log")}
     active = max(sizes)
     sealed_bytes = sum(size for base, size in sizes.items() if base != active)
-    cpu_before, began = broker.cpu_seconds(), time.monotonic()
-    set_policy(broker.bootstrap, topic, "compact")
-    deadline = time.monotonic() + COMPACTION_TIMEOUT_S
-    while clean_end(broker.home / "data", topic) < active:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{broker.name} has not compacted {topic}:\n{broker.tail()}")
-        time.sleep(0.01)
-    ended, cpu_s = time.monotonic(), broker.cpu_seconds() - cpu_before
+    with Meter(broker.cpu_seconds) as used:
+        set_policy(broker.bootstrap, topic, "compact")
+        wait_until(
+            lambda: clean_end(broker.home / "data", topic) >= active,
+            lambda: f"{broker.name} has compacted {topic}:\n{broker.tail()}",
+            COMPACTION_TIMEOUT_S,
+            0.01,
+        )
     left = sum(path.stat().st_size for path in directory.glob("*.log") if int(path.stem) < active)
     return {
         "bytes": sealed_bytes,
         "left_bytes": left,
-        "seconds": ended - began,
-        "cpu_s": cpu_s,
+        "seconds": used.seconds,
+        "cpu_s": used.cpu_s,
     }
 
 

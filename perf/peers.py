@@ -43,15 +43,11 @@ class KfakeBroker(Broker):
 
     name = "kfake"
 
-    def __init__(
-        self, place: Path | str | None = None, overrides: dict[str, str] | None = None
-    ) -> None:
-        """overrides: of Kafka's configs, of which it has none."""
-        super().__init__(place)
-        self.program = kfake_program()
+    def prepare(self) -> None:
+        kfake_program()
 
     def command(self) -> list[str]:
-        return [str(self.program), str(self.port)]
+        return [str(kfake_program()), str(self.port)]
 
 
 class TansuBroker(Broker):

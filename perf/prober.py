@@ -7,9 +7,9 @@ import time
 from collections.abc import Collection
 from itertools import cycle
 
-from perf.cells import CellFailed
 from perf.clusters import Cluster
 from perf.raw_client import RawClient
+from perf.waiting import wait_until
 
 Address = tuple[str, int]
 
@@ -80,10 +80,14 @@ class Prober:
         """Wait until each partition has acknowledged a record after ``since``; returns the seconds
         from it.
         """
-        deadline = time.monotonic() + timeout
-        while min(self._acknowledged.values()) <= since:
-            if time.monotonic() > deadline:
-                late = [p for p, at in self._acknowledged.items() if at <= since]
-                raise CellFailed(f"{self._cluster.name}: no record of {late} acknowledged")
-            time.sleep(0.001)
+
+        def late() -> list[int]:
+            return [partition for partition, at in self._acknowledged.items() if at <= since]
+
+        wait_until(
+            lambda: not late(),
+            lambda: f"{self._cluster.name}: no record of {late()} acknowledged",
+            timeout,
+            0.001,
+        )
         return max(self._acknowledged.values()) - since

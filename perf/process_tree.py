@@ -1,9 +1,12 @@
 """CPU time, memory and cores of a process with all its descendants, from /proc (Linux)."""
 
 import os
-from collections.abc import Collection, Iterator
+import signal
+import time
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Self
 
 PROC = Path("/proc")
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -63,6 +66,55 @@ def pss_bytes(root: int) -> int:
             int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:")
         )
     return total * 1024
+
+
+def named(root: int, name: str) -> int:
+    """The process of the tree whose command line has that name in it. Raises RuntimeError."""
+    for pid in descendants(root):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if name in (PROC / str(pid) / "cmdline").read_bytes().decode(errors="replace"):
+                return pid
+    raise RuntimeError(f"no process below {root} is called {name}")
+
+
+def kill_all(pids: Collection[int]) -> None:
+    """SIGKILL to all of them that are there."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+class Meter:
+    """CPU time, and the time that passed, between the first mark and the last one: those of a
+    ``with``, or whatever calls ``mark``.
+    """
+
+    def __init__(self, cpu_seconds: Callable[[], float]) -> None:
+        self._cpu_seconds = cpu_seconds
+        self._marks: list[tuple[float, float]] = []
+
+    def mark(self) -> None:
+        self._marks.append((time.monotonic(), self._cpu_seconds()))
+
+    def __enter__(self) -> Self:
+        self.mark()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.mark()
+
+    @property
+    def seconds(self) -> float:
+        return self._marks[-1][0] - self._marks[0][0]
+
+    @property
+    def cpu_s(self) -> float:
+        return self._marks[-1][1] - self._marks[0][1]
+
+    @property
+    def percent(self) -> float:
+        """Of a core."""
+        return 100 * self.cpu_s / self.seconds
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from perf.arguments import Arguments
 from perf.client_config import for_librdkafka, is_plaintext, parse_pairs, read_properties
 from perf.frames import random_values, text_values
 from perf.percentiles import Histogram, histogram_percentile
@@ -40,7 +41,7 @@ DEFAULTS = {
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = Arguments(__doc__)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--num-records", type=int, required=True)
     payload = parser.add_mutually_exclusive_group(required=True)

@@ -10,29 +10,30 @@ one-record requests without a quota, with one of another client, and with one of
 not reached.
 """
 
-import argparse
-import json
 import selectors
 import socket
 import struct
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from kbroker.client.connections.connection import Connection
 from kbroker.protocol.api import ApiKey, request_class
+from perf.arguments import Arguments
+from perf.bars import OURS, Bar, Cell, Figures
 from perf.brokers import KbrokerBroker
 from perf.frames import fetch_frame, produce_frame, random_values, record_batch
-from perf.raw_client import RawClient, parse_address
+from perf.process_tree import Meter
+from perf.raw_client import RawClient, connect, parse_address
+from perf.runner import Report, measure_cell
 from perf.topics import create_topic, fresh_name
 
 CLIENTS = (1, 10, 100)
-BAR = 0.05
 BATCH_VALUES, VALUE_BYTES = 20, 1000
 FETCH_BYTES = 100_000
 DEADLINE_S = 30.0
@@ -55,7 +56,7 @@ class Client:
 
 
 def connected(address: tuple[str, int], frame: bytes, count: int) -> list[Client]:
-    return [Client(socket.create_connection(address), frame) for _ in range(count)]
+    return [Client(one, frame) for one in connect(address, count)]
 
 
 def client_id_in(frame: bytes) -> str:
@@ -113,7 +114,20 @@ class Load:
         self._selector.close()
 
 
-def kept(bootstrap: str, key: str, count: int, rate: int, seconds: float) -> dict[str, float]:
+def cpu_us(
+    broker: KbrokerBroker, clients: Iterable[Client], warmup_s: float, seconds: float
+) -> float:
+    """CPU time of a request of these clients, which are closed."""
+    load = Load(clients)
+    load.run(time.monotonic() + warmup_s)
+    responses = load.responses
+    with Meter(broker.cpu_seconds) as used:
+        load.run(time.monotonic() + seconds)
+    load.close()
+    return used.cpu_s / (load.responses - responses) * 1e6
+
+
+def measure_kept(bootstrap: str, key: str, count: int, rate: int, seconds: float) -> Figures:
     """What clients that share a quota use of it, as a multiple."""
     topic = fresh_name("quota")
     ((_, address),) = create_topic(bootstrap, topic, 1).items()
@@ -133,68 +147,68 @@ def kept(bootstrap: str, key: str, count: int, rate: int, seconds: float) -> dic
     load.run(time.monotonic() + 1)
     used, responses, began = load.used, load.responses, time.monotonic()
     load.run(began + seconds)
-    took = time.monotonic() - began
-    figures = {
-        "share": (load.used - used) / took / rate,
-        "responses": load.responses - responses,
-    }
+    share = (load.used - used) / (time.monotonic() - began) / rate
     load.close()
     set_quota(bootstrap, client_id_in(frame), key, None)
-    return figures
+    return {"share": share, "off": abs(share - 1), "responses": load.responses - responses}
 
 
-def cost(broker: KbrokerBroker, runs: int) -> dict[str, float]:
-    """CPU us of the broker for a one-record Produce, by the quotas there are."""
+def measure_cost(broker: KbrokerBroker, frame: bytes, quotas: Sequence[str]) -> Figures:
+    """CPU of the broker for a one-record Produce. quotas: client ids that have one."""
+    for client_id in quotas:
+        set_quota(broker.bootstrap, client_id, "producer_byte_rate", 1e15)
+    spent = cpu_us(broker, connected(broker.address, frame, COST_SOCKETS), 0.3, COST_S)
+    for client_id in quotas:
+        set_quota(broker.bootstrap, client_id, "producer_byte_rate", None)
+    return {"cpu_us_per_request": spent}
+
+
+COST = Cell("cost", "one-record requests, by the quotas there are", measure_cost, ())
+
+
+def report_cost(report: Report, broker: KbrokerBroker, runs: int) -> None:
     topic = fresh_name("quota")
-    ((_, leader),) = create_topic(broker.bootstrap, topic, 1).items()
+    create_topic(broker.bootstrap, topic, 1)
     frame = produce_frame(9, topic, 0, record_batch([b"x" * 100]), acks=1)
-    own = client_id_in(frame)
-    kinds = {"none": (), "of another": (("other", 1e15),), "own": ((own, 1e15),)}
-    found: dict[str, list[float]] = {kind: [] for kind in kinds}
-    for kind in [*kinds] + [*kinds] * runs:  # the first turn warms up
-        for client_id, rate in kinds[kind]:
-            set_quota(broker.bootstrap, client_id, "producer_byte_rate", rate)
-        load = Load(connected(leader, frame, COST_SOCKETS))
-        load.run(time.monotonic() + 0.3)
-        responses, before = load.responses, broker.cpu_seconds()
-        load.run(time.monotonic() + COST_S)
-        spent = broker.cpu_seconds() - before
-        found[kind].append(spent / (load.responses - responses) * 1e6)
-        load.close()
-        for client_id, _ in kinds[kind]:
-            set_quota(broker.bootstrap, client_id, "producer_byte_rate", None)
-    return {kind: round(median(times[1:]), 2) for kind, times in found.items()}
+    quotas = {"none": (), "of another": ("other",), "own": (client_id_in(frame),)}
+
+    def take(_: Cell, name: str) -> Figures:
+        return measure_cost(broker, frame, quotas[name])
+
+    measure_cell(COST, list(quotas), 1, take)  # warms up
+    report.measure([COST], list(quotas), runs, take)
 
 
-def rows(options: argparse.Namespace, bootstrap: str) -> Iterator[dict[str, object]]:
-    for key in ("producer_byte_rate", "consumer_byte_rate"):
-        for count in options.clients:
-            figures = kept(bootstrap, key, count, options.rate, options.seconds)
-            is_kept = abs(figures["share"] - 1) <= BAR
-            yield {"quota": key, "clients": count, **figures, "kept": is_kept}
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--clients", type=int, nargs="+", default=list(CLIENTS))
-    parser.add_argument("--seconds", type=float, default=30.0)
-    parser.add_argument("--rate", type=int, default=5_000_000, help="bytes a second")
-    parser.add_argument("--place", type=Path, default=None, help="where the broker keeps its data")
-    parser.add_argument("--cost", type=int, default=0, metavar="RUNS", help="measure CPU instead")
-    options = parser.parse_args()
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = Arguments(__doc__)
+    options.add_argument("--clients", type=int, nargs="+", default=list(CLIENTS))
+    options.add_argument("--seconds", type=float, default=30.0)
+    options.add_argument("--rate", type=int, default=5_000_000, help="bytes a second")
+    options.add_place(None)
+    options.add_argument("--cost", type=int, default=0, metavar="RUNS", help="measure CPU instead")
+    options.add_output()
+    chosen = options.parse(arguments)
     settings = {
         "num.network.threads": str(NETWORK_PROCESSES),
         "max.connection.creation.rate": "5000",
     }
-    with KbrokerBroker(options.place, settings) as broker:
-        if options.cost:
-            print(json.dumps(cost(broker, options.cost)))
-            return 0
-        all_kept = True
-        for row in rows(options, broker.bootstrap):
-            print(json.dumps(row), flush=True)
-            all_kept = all_kept and bool(row["kept"])
-    return 0 if all_kept else 1
+    report = Report(chosen)
+    with KbrokerBroker(chosen.place, settings) as broker:
+        if chosen.cost:
+            report_cost(report, broker, chosen.cost)
+            return report.end()
+        for key in ("producer_byte_rate", "consumer_byte_rate"):
+            for count in chosen.clients:
+                load = {"key": key, "count": count, "rate": chosen.rate, "seconds": chosen.seconds}
+                cell = Cell(
+                    f"{key}_{count}",
+                    f"{key} shared by {count} clients",
+                    partial(measure_kept, broker.bootstrap),
+                    (Bar("off", "<= 0.05", "off the quota, of it"),),
+                    load,
+                )
+                report.measure([cell], [OURS], 1, lambda one, _: one.measure(**one.parameters))
+    return report.end()
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import struct
 import sys
 import time
 from contextlib import ExitStack
-from types import TracebackType
+from typing import Self
 
 from perf.frames import (
     TopicMetadata,
@@ -15,6 +15,7 @@ from perf.frames import (
     produce_response_prefix,
     record_batch,
 )
+from perf.waiting import wait_until
 
 # BOUND: a metadata response for a topic of some thousand partitions is below this.
 MAX_RESPONSE_BYTES = 4 << 20
@@ -41,15 +42,10 @@ class RawClient:
         self.socket = socket.create_connection(address, timeout=timeout)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def __enter__(self) -> "RawClient":
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.socket.close()
 
     def call(self, frame: bytes) -> bytes:
@@ -81,6 +77,50 @@ class RawClient:
         (code,) = struct.unpack_from(">h", response, 4 + len(prefix))
         return int(code)
 
+    def write(self, topic: str, partition: int, batch: bytes, timeout: float = 30.0) -> None:
+        """Produce the batch until it is accepted. Raises TimeoutError.
+
+        A Kafka leader is in the metadata some milliseconds before it takes records.
+        """
+        code = -1
+
+        def is_accepted() -> bool:
+            nonlocal code
+            code = self.produce(topic, partition, batch)
+            return code == 0
+
+        wait_until(is_accepted, lambda: f"{topic}-{partition}: refused with {code}", timeout)
+
+
+def paced(client: RawClient, topic: str, batch: bytes, rate: float, seconds: float) -> list[float]:
+    """Produce the batch at that rate; the seconds from each request to its response. Raises
+    RuntimeError for one that is rejected.
+    """
+    taken: list[float] = []
+    began = time.monotonic()
+    for number in range(int(seconds * rate)):
+        time.sleep(max(0.0, began + number / rate - time.monotonic()))
+        sent = time.perf_counter()
+        code = client.produce(topic, 0, batch)
+        taken.append(time.perf_counter() - sent)
+        if code:
+            raise RuntimeError(f"a record is refused with error {code}")
+    return taken
+
+
+def connect(
+    address: tuple[str, int], count: int, *, is_blocking: bool = True
+) -> list[socket.socket]:
+    """So many connections, which the caller closes."""
+    sockets = []
+    for _ in range(count):
+        one = socket.create_connection(address, timeout=10)
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if not is_blocking:
+            one.setblocking(False)
+        sockets.append(one)
+    return sockets
+
 
 def require_broker(tool: str, bootstrap: str, *, plaintext: bool = True) -> None:
     """End the tool with one line and exit code 1 if none of the addresses responds.
@@ -104,20 +144,23 @@ def wait_for_leaders(
     address: tuple[str, int], topic: str, *, auto_create: bool, timeout: float = 30.0
 ) -> dict[int, tuple[str, int]]:
     """Request metadata until every partition of the topic has a leader; {partition: address}."""
-    deadline = time.monotonic() + timeout
     last = "no response"
-    while time.monotonic() < deadline:
+    leaders: dict[int, tuple[str, int]] = {}
+
+    def are_there() -> bool:
+        nonlocal last, leaders
         try:
             with RawClient(address) as client:
                 found = client.metadata(topic, auto_create=auto_create)
-            leaders = {p: leader for p, leader in found.leaders.items() if leader is not None}
-            if found.error_code == 0 and leaders and len(leaders) == len(found.leaders):
-                return leaders
-            last = f"topic error {found.error_code}, leaders {found.leaders}"
         except OSError as error:
             last = str(error)
-        time.sleep(0.05)
-    raise TimeoutError(f"no leaders for {topic} within {timeout} s: {last}")
+            return False
+        leaders = {p: leader for p, leader in found.leaders.items() if leader is not None}
+        last = f"topic error {found.error_code}, leaders {found.leaders}"
+        return found.error_code == 0 and 0 < len(leaders) == len(found.leaders)
+
+    wait_until(are_there, lambda: f"leaders for {topic}: {last}", timeout, 0.05)
+    return leaders
 
 
 def wait_until_writable(
@@ -125,8 +168,7 @@ def wait_until_writable(
 ) -> None:
     """Write one small record to each partition until it is accepted.
 
-    A Kafka leader is in the metadata some milliseconds before it takes records; with acks=0 it
-    would close the connection of whoever comes too early.
+    With acks=0 a Kafka leader would close the connection of whoever comes too early.
     """
     batch = record_batch([b"x"])
     deadline = time.monotonic() + timeout
@@ -135,7 +177,4 @@ def wait_until_writable(
             address: stack.enter_context(RawClient(address)) for address in set(leaders.values())
         }
         for partition, address in leaders.items():
-            while (code := clients[address].produce(topic, partition, batch)) != 0:
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"{topic}-{partition} refuses records with error {code}")
-                time.sleep(0.02)
+            clients[address].write(topic, partition, batch, deadline - time.monotonic())

@@ -5,7 +5,14 @@ are missed in perf/README.md, everything in perf/figures.md. ``tools/gen_docs.py
 import re
 from collections.abc import Iterable, Sequence
 
-from perf.results_table import SPARK_CASES, Row, newest_rows, results_table
+from perf.results_table import (
+    SPARK_CASES,
+    Row,
+    markdown_table,
+    newest_rows,
+    ratio_text,
+    results_table,
+)
 
 # What README shows: cell, figure, and what they are to a reader.
 FIVE = (
@@ -47,40 +54,34 @@ beneath it. Older figures are in the files of `perf/results/`, and
 def five_figures() -> str:
     """The table of README."""
     rows = newest_rows()
-    lines = ["| load | kbroker | Apache Kafka | ratio |", "| --- | --- | --- | --- |"]
-    for name, figure, text in FIVE:
-        row = _row(rows, name, figure)
-        lines.append(f"| {text} | {row.ours} | {row.theirs} | {_ratio(row)} |")
-    return "\n".join(lines)
+    shown = ((text, _row(rows, name, figure)) for name, figure, text in FIVE)
+    return markdown_table(
+        ("load", "kbroker", "Apache Kafka", "ratio"),
+        ((text, row.ours, row.theirs, _ratio(row)) for text, row in shown),
+    )
 
 
 def areas_table() -> str:
     """One row for each area: how many of its bars are cleared, and its most telling figure."""
     rows = newest_rows()
-    lines = [
-        "| area | bars cleared | for example | kbroker | compared with | ratio |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
+    lines = []
     for area, (name, figure) in AREAS.items():
         judged = [row for row in rows if area_of(row) == area and row.passes is not None]
         row = _row([row for row in rows if area_of(row) == area], name, figure)
         cleared = sum(bool(row.passes) for row in judged)
         title = f"{re.sub('^.*?: ', '', row.title)} (`{row.name}`), {row.figure}"
-        cells = (area, f"{cleared} of {len(judged)}", title, row.ours, row.theirs, _ratio(row))
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        shown = f"{cleared} of {len(judged)}"
+        lines.append((area, shown, title, row.ours, row.theirs, _ratio(row)))
+    head = ("area", "bars cleared", "for example", "kbroker", "compared with", "ratio")
+    return markdown_table(head, lines)
 
 
 def missed_table() -> str:
     """The bars that are missed."""
-    lines = [
-        "| load | figure | kbroker | compared with | ratio | bar |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
-    for row in missed():
-        cells = (label(row), row.figure, row.ours, row.theirs, _ratio(row), row.bar)
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    return markdown_table(
+        ("load", "figure", "kbroker", "compared with", "ratio", "bar"),
+        ((label(row), row.figure, row.ours, row.theirs, _ratio(row), row.bar) for row in missed()),
+    )
 
 
 def missed() -> list[Row]:
@@ -140,4 +141,4 @@ def _row(rows: Sequence[Row], name: str, figure: str) -> Row:
 
 
 def _ratio(row: Row) -> str:
-    return "–" if row.ratio is None else f"{row.ratio:.2f}×"
+    return ratio_text(row.ratio)

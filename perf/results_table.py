@@ -7,38 +7,16 @@ Every cell, Spark case and Spark bound is one row, taken from the newest result 
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perf.spark_bounds import BOUNDS, Bound
-from perf.spark_load import OURS, THEIRS
+from perf.bars import TEXTS, number_text
+from perf.spark_bounds import BOUNDS, OURS, THEIRS, Bound
 
 RESULTS = Path(__file__).resolve().parent / "results"
-HEAD = (
-    "| load | figure | kbroker | compared with | ratio | bar | commit | machine |",
-    "| --- | --- | --- | --- | --- | --- | --- | --- |",
-)
-FIGURES = {
-    "requests_per_s": "requests/s",
-    "records_per_s": "records/s",
-    "transactions_per_s": "transactions/s",
-    "mb_per_s": "MB/s",
-    "cpu_us_per_request": "CPU µs/request",
-    "cpu_s_per_gb": "CPU s/GB",
-    "p50_us": "p50 µs",
-    "p99_us": "p99 µs",
-    "p50_ms": "p50 ms",
-    "p99_ms": "p99 ms",
-    "start_s": "s",
-    "seconds": "s",
-    "pss_mib": "MiB",
-    "first_s": "s to the first response",
-    "bytes_per_offset": "bytes/offset",
-    "connections_per_s": "connections/s",
-    "cpu_ms_per_connection": "CPU ms/connection",
-}
+HEAD = ("load", "figure", "kbroker", "compared with", "ratio", "bar", "commit", "machine")
 SPARK_CASES = {
     "read-100B": "Spark batch read to noop, 100 B",
     "read-1KB": "Spark batch read to noop, 1 KB",
@@ -66,33 +44,39 @@ class Row:
     commit: str
     machine: str
 
-    def markdown(self) -> str:
-        ours, ratio = self.ours, "–" if self.ratio is None else f"{self.ratio:.2f}×"
+    def columns(self) -> tuple[str, ...]:
+        """A ratio that misses its bar is bold, or a figure without a ratio."""
+        ours, ratio = self.ours, ratio_text(self.ratio)
         if self.passes is False and self.ratio is None:
             ours = f"**{ours}**"
         elif self.passes is False:
             ratio = f"**{ratio}**"
         load = f"{self.title} (`{self.name}`)" if self.name else self.title
-        cells = (load, self.figure, ours, self.theirs, ratio, self.bar)
-        return "| " + " | ".join((*cells, self.commit, self.machine)) + " |"
+        shown = (load, self.figure, ours, self.theirs, ratio, self.bar)
+        return (*shown, self.commit, self.machine)
+
+
+def ratio_text(ratio: float | None) -> str:
+    return "–" if ratio is None else f"{ratio:.2f}×"
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    rule = ["---"] * len(head)
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows))
 
 
 def results_table(folder: Path = RESULTS) -> str:
-    """The table in Markdown; a ratio that misses its bar is bold, or a figure without a ratio."""
-    return "\n".join([*HEAD, *(row.markdown() for row in newest_rows(folder))])
+    """The table in Markdown."""
+    return markdown_table(HEAD, (row.columns() for row in newest_rows(folder)))
 
 
 def newest_rows(folder: Path = RESULTS) -> list[Row]:
     """Cells in the order in which they first appeared, those of one broker, of what watches it, of
     clusters and of clients, then Spark cases, then bounds.
     """
-    cells: dict[str, list[Row]] = {}
     cases: dict[str, list[Row]] = {}
     bounds: dict[str, list[Row]] = {}
     for report in reports(folder):
-        for name, cell in report.get("cells", {}).items():
-            if rows := cell_rows(name, cell, report):
-                cells[name] = rows
         by_case = {row["case"]: row for row in report.get("cases", ())}
         for name, case in by_case.items():
             if name in SPARK_CASES and "ratio" in case:
@@ -101,8 +85,8 @@ def newest_rows(folder: Path = RESULTS) -> list[Row]:
             if all("runs" in by_case.get(name, ()) for name in bound.needs):
                 bounds[bound.name] = [bound_row(bound, by_case, report)]
     ordered = [
-        cells,
-        judged_cells(folder / "monitoring", ""),
+        judged_cells(folder),
+        judged_cells(folder / "monitoring"),
         judged_cells(folder / "cluster", "three brokers: "),
         judged_cells(folder / "client", "Python clients: "),
         _in_order(cases, SPARK_CASES),
@@ -121,39 +105,14 @@ def reports(folder: Path) -> list[dict[str, Any]]:
     return sorted(found, key=lambda report: str(report["date"]))
 
 
-def cell_rows(name: str, cell: dict[str, Any], report: dict[str, Any]) -> list[Row]:
-    """A row for each bar of a cell; none if a broker failed or was left out."""
-    rows = []
-    for bar in cell["bars"]:
-        if bar["ratio"] is None:
-            continue
-        figure = bar["figure"]
-        ours, theirs = (cell["median"][broker].get(figure) for broker in ("kbroker", "kafka"))
-        rows.append(
-            Row(
-                name,
-                cell["title"],
-                FIGURES.get(figure, figure),
-                number_text(ours),
-                number_text(theirs),
-                bar["ratio"],
-                _signs(bar["bar"]),
-                bar["pass"],
-                report["commit"],
-                machine_text(report["machine"]),
-            )
-        )
-    return rows
-
-
-def judged_cells(folder: Path, prefix: str) -> dict[str, list[Row]]:
-    """Of ``perf/cluster.py``, ``monitoring.py``, ``client.py`` and ``mirror.py``, by name."""
-    found: dict[str, list[Row]] = {}
+def judged_cells(folder: Path, prefix: str = "") -> dict[str, list[Row]]:
+    """The rows of the cells in result files, by name of the cell."""
+    cells: dict[str, list[Row]] = {}
     for report in reports(folder):
-        for name, cell in report["cells"].items():
+        for name, cell in report.get("cells", {}).items():
             if rows := judged_rows(name, prefix, cell, report):
-                found[name] = rows
-    return found
+                cells[name] = rows
+    return cells
 
 
 def judged_rows(name: str, prefix: str, cell: dict[str, Any], report: dict[str, Any]) -> list[Row]:
@@ -171,9 +130,26 @@ def judged_rows(name: str, prefix: str, cell: dict[str, Any], report: dict[str, 
             report["commit"],
             machine_text(report["machine"]),
         )
-        for one in cell["conditions"]
+        for one in (cell["conditions"] if "conditions" in cell else _bars_of(cell))
         if one["met"] is not None
     ]
+
+
+def _bars_of(cell: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The conditions of a cell in an older file, which has medians and bars apart. None of them is
+    judged where a broker failed or was left out.
+    """
+    for bar in cell["bars"]:
+        figure = bar["figure"]
+        ours, theirs = (cell["median"].get(name, {}).get(figure) for name in ("kbroker", "kafka"))
+        yield {
+            "text": TEXTS.get(figure, figure),
+            "condition": bar["bar"],
+            "kbroker": ours,
+            "kafka": theirs,
+            "ratio": bar["ratio"],
+            "met": bar["pass"],
+        }
 
 
 def _compared(one: dict[str, Any]) -> str:
@@ -211,17 +187,11 @@ def bound_row(bound: Bound, by_case: dict[str, Any], report: dict[str, Any]) -> 
         "–" if bound.is_ratio else number_text(figure),
         "–",
         figure if bound.is_ratio else None,
-        bound.bar(),
+        _signs(bound.rule),
         bound.holds(figure),
         report["commit"],
         machine_text(report["machine"]),
     )
-
-
-def number_text(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def _signs(bar: str) -> str:

@@ -8,7 +8,6 @@ writes to its own partition (socket number modulo partitions) and keeps --in-fli
 
 import argparse
 import json
-import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from confluent_kafka import KafkaException
 
+from perf.arguments import Arguments, positive
 from perf.frames import (
     PRODUCE_VERSIONS,
     produce_frame,
@@ -28,6 +28,7 @@ from perf.frames import (
 from perf.load_generator import LoadError, LoadGenerator
 from perf.percentiles import histogram_percentile
 from perf.raw_client import (
+    connect,
     parse_address,
     require_broker,
     wait_for_leaders,
@@ -42,13 +43,15 @@ MEGABYTE = 1_000_000
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = Arguments(__doc__)
     parser.add_argument("--bootstrap", default="127.0.0.1:9092", metavar="HOST:PORT")
-    parser.add_argument("--sockets", type=int, default=8)
-    parser.add_argument("--in-flight", type=int, default=5, help="requests out on each socket")
+    parser.add_argument("--sockets", type=positive(int), default=8)
+    parser.add_argument(
+        "--in-flight", type=positive(int), default=5, help="requests out on each socket"
+    )
     parser.add_argument("--record-size", type=int, default=100, help="bytes of one value")
-    parser.add_argument("--records-per-request", type=int, default=150)
-    parser.add_argument("--partitions", type=int, default=8)
+    parser.add_argument("--records-per-request", type=positive(int), default=150)
+    parser.add_argument("--partitions", type=positive(int), default=8)
     parser.add_argument("--topic", help="default: a fresh one, deleted afterwards")
     parser.add_argument(
         "--create", choices=["admin", "auto"], default="admin", help="CreateTopics or Metadata"
@@ -69,11 +72,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object instead of lines"
     )
-    chosen = parser.parse_args(arguments)
-    for name in ("sockets", "in_flight", "records_per_request", "partitions"):
-        if getattr(chosen, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} must be at least 1")
-    return chosen
+    return parser.parse(arguments)
 
 
 def summarize(result: "RunResult", request_bytes: int, records_per_request: int) -> dict[str, Any]:
@@ -116,15 +115,12 @@ def saturate(
     before = count_records(options.bootstrap, topic, leaders)
     values = random_values(options.records_per_request, options.record_size, options.seed)
     batch = records_for(options.api_version, values)
+    version = options.api_version
     sockets, frames, prefixes = [], [], []
     try:
         for number in range(options.sockets):
             partition = number % len(leaders)
-            one = socket.create_connection(leaders[partition], timeout=10)
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            one.setblocking(False)
-            sockets.append(one)
-            version = options.api_version
+            sockets += connect(leaders[partition], 1, is_blocking=False)
             frames.append(produce_frame(version, topic, partition, batch, acks=options.acks))
             prefixes.append(produce_response_prefix(version, topic, partition))
         generator = LoadGenerator(sockets, frames, prefixes, options.in_flight, options.acks != 0)

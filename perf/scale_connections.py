@@ -9,16 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perf import secure_clients
+from perf.bars import Bar, Cell, CellFailed, Figures
 from perf.brokers import Broker
-from perf.cells import CellFailed, Figures
-from perf.cluster_cells import Condition
 from perf.frames import produce_frame, produce_response_prefix, random_values, record_batch
 from perf.machine import Needs
 from perf.raw_client import wait_until_writable
 from perf.security import BROKERS, PRODUCE_VERSION, listeners_of
 from perf.topics import create_topic, fresh_name
 
-TITLE = "thousands of connections that produce one record a second each"
 PLAIN, TLS = "plain", "tls"
 MEBIBYTE = 1 << 20
 # As measured: of a connection with TLS, in Kafka's heap or a network process, and in the client.
@@ -35,15 +33,12 @@ SETTINGS = {
 }
 
 
-def _conditions(way: str) -> tuple[Condition, ...]:
+def _bars(way: str) -> tuple[Bar, ...]:
     return (
-        Condition(f"{way}_p99_us", f"{way}: p99, us", ratio=1.0),
-        Condition(f"{way}_cpu_percent", f"{way}: broker, % of a core", ratio=1.0),
-        Condition(f"{way}_pss_mib", f"{way}: broker, MiB", ratio=1.0),
+        Bar(f"{way}_p99_us", "<= 1x", f"{way}: p99, µs"),
+        Bar(f"{way}_cpu_percent", "<= 1x", f"{way}: broker, % of a core"),
+        Bar(f"{way}_pss_mib", "<= 1x", f"{way}: broker, MiB"),
     )
-
-
-CONDITIONS = _conditions(PLAIN) + _conditions(TLS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,3 +126,11 @@ def _loaded(
         "client_cpu_percent": 100 * found["cpu_s"] / found["seconds"],
         "pss_mib": pss_bytes / MEBIBYTE,
     }
+
+
+CELL = Cell(
+    "connections",
+    "thousands of connections that produce one record a second each",
+    measure,
+    _bars(PLAIN) + _bars(TLS),
+)

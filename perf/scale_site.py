@@ -7,7 +7,6 @@ and started at once. ``SiteRun.measure`` is the order of events.
 """
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -23,15 +22,14 @@ from pathlib import Path
 from kbroker.client import KafkaAdminClient
 from kbroker.client.admin.topics import NewTopic
 from perf import process_tree
+from perf.bars import OURS, Bar, Cell, CellFailed, Figures
 from perf.brokers import Broker, KbrokerBroker
-from perf.cells import CellFailed, Figures
-from perf.cluster_cells import Condition
 from perf.clusters import ZooKeeperCluster
 from perf.machine import Needs
+from perf.process_tree import Meter
 from perf.site_load import NUMBER_BYTES, Plan
 from perf.site_view import NOBODY, Place, SiteView, view_of
 
-TITLE = "a site of many brokers on this machine"
 DOCUMENTED_RATE = 400_000  # messages/s, on fifteen machines
 TOPIC_PARTITIONS = 500
 REPLICAS = 2
@@ -42,14 +40,14 @@ PROGRAM = Path(__file__).with_name("site_load.py")
 MEBIBYTE = 1 << 20
 # As measured: of a broker with a thousand partitions, of ZooKeeper, and of the two clients.
 BROKER_BYTES, ZOOKEEPER_BYTES, CLIENT_BYTES = 150 << 20, 700 << 20, 1 << 30
-CONDITIONS = (
-    Condition("restart_s", "all killed, until led and in sync, s", limit=15),
-    Condition("idle_cpu_percent", "idle, all brokers, % of a core", limit=8),
-    Condition("idle_pss_mib", "idle, all brokers, MiB", limit=1536),
-    Condition("failover_s", "controller's broker killed, until led, s", limit=5),
-    Condition("leaders_off_mean_percent", "leaders of a broker off the mean, %", limit=10),
-    Condition("not_preferred_percent", "partitions that others lead, %", limit=10),
-    Condition("records_wrong", "records lost, doubled or out of order", limit=0),
+BARS = (
+    Bar("restart_s", "<= 15", "all killed, until led and in sync, s"),
+    Bar("idle_cpu_percent", "<= 8", "idle, all brokers, % of a core"),
+    Bar("idle_pss_mib", "<= 1536", "idle, all brokers, MiB"),
+    Bar("failover_s", "<= 5", "controller's broker killed, until led, s"),
+    Bar("leaders_off_mean_percent", "<= 10", "leaders of a broker off the mean, %"),
+    Bar("not_preferred_percent", "<= 10", "partitions that others lead, %"),
+    Bar("records_wrong", "<= 0", "records lost, doubled or out of order"),
 )
 
 
@@ -118,12 +116,10 @@ class SiteCluster(ZooKeeperCluster):
     def kill_all(self) -> None:
         """SIGKILL to all processes of all brokers, as fast as one program can."""
         trees = [process_tree.descendants(one.process.pid) for one in self.brokers if one.process]
-        for pid in [pid for tree in trees for pid in tree]:
-            os.kill(pid, 9)
+        process_tree.kill_all([pid for tree in trees for pid in tree])
         for broker in self.brokers:
             if broker.process is not None:
-                broker.process.wait()
-                broker.process = None
+                broker.kill()
 
     def pss_mib(self) -> float:
         return sum(one.pss_bytes() for one in self.brokers if one.process) / MEBIBYTE
@@ -224,25 +220,23 @@ class SiteRun:
 
     def _idle(self, name: str) -> None:
         time.sleep(min(10.0, self._size.idle_s))
-        before, began = self._cluster.cpu_seconds(), time.monotonic()
-        time.sleep(self._size.idle_s)
-        used = self._cluster.cpu_seconds() - before
-        self.figures[f"{name}_cpu_percent"] = 100 * used / (time.monotonic() - began)
+        with Meter(self._cluster.cpu_seconds) as used:
+            time.sleep(self._size.idle_s)
+        self.figures[f"{name}_cpu_percent"] = used.percent
         self.figures[f"{name}_pss_mib"] = self._cluster.pss_mib()
         self._say(name)
 
     def _steady(self, writer: Client, reader: Client) -> None:
         self._cluster.wait(lambda: min(writer.records, reader.records) > 0, "records flow")
-        before, began = self._cluster.cpu_seconds(), time.monotonic()
-        time.sleep(self._size.load_s)
-        used = self._cluster.cpu_seconds() - before
+        with Meter(self._cluster.cpu_seconds) as used:
+            time.sleep(self._size.load_s)
         rate, size = writer.per_second(self._size.load_s / 2), self._size.record_bytes
         self.figures |= {
             "messages_per_s": rate,
             "mb_per_s_in": rate * size / 1e6,
             "mb_per_s_out": reader.per_second(self._size.load_s / 2) * size / 1e6,
             "documented_percent": 100 * rate / DOCUMENTED_RATE,
-            "loaded_cpu_cores": used / (time.monotonic() - began),
+            "loaded_cpu_cores": used.percent / 100,
             "loaded_pss_mib": self._cluster.pss_mib(),
         }
         self._faults_at = time.monotonic()
@@ -414,7 +408,7 @@ def moves_to(added: int, view: SiteView) -> dict[Place, list[int]]:
     return moves
 
 
-def measure(size: SiteSize, place: Path, overrides: dict[str, str]) -> Figures:
+def measure(size: SiteSize, place: Path, overrides: dict[str, str]) -> dict[str, Figures]:
     """The cell. Raises MachineTooSmall, CellFailed."""
     size.needs(place).require()
     with tempfile.TemporaryDirectory(dir=place, prefix="site-") as home:
@@ -422,4 +416,7 @@ def measure(size: SiteSize, place: Path, overrides: dict[str, str]) -> Figures:
         with SiteCluster(Path(home), size, overrides) as cluster:
             run = SiteRun(cluster, size)
             run.figures["up_s"] = time.monotonic() - began
-            return run.measure()
+            return {OURS: run.measure()}
+
+
+CELL = Cell("site", "a site of many brokers on this machine", measure, BARS)

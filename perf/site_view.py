@@ -1,16 +1,14 @@
 """What the brokers of a large cluster say of all its partitions, in one request."""
 
-import struct
 from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from perf.frames import METADATA, parse_cluster, request_frame
 from perf.raw_client import RawClient
 
-# WIRE: Metadata (key 3) version 4 of all topics, which creates none: correlation id 1, no client
-# id. Version 4 is the last before offline replicas.
-_ALL_TOPICS = struct.pack(">hhihib", 3, 4, 1, -1, -1, 0)
-_FRAME = struct.pack(">i", len(_ALL_TOPICS)) + _ALL_TOPICS
+# Of all topics (null); it creates none. Version 4 is the last before offline replicas.
+_FRAME = request_frame(METADATA, 4, b"\xff\xff\xff\xff\0")
 NOBODY = -1
 
 Place = tuple[str, int]
@@ -74,49 +72,10 @@ def view_of(address: tuple[str, int]) -> SiteView:
 
 def parse_view(response: bytes) -> SiteView:
     """Of a response from its correlation id on."""
-    return _Parser(response).view()
-
-
-class _Parser:
-    """WIRE: correlation id, throttle time; brokers with id, host, port and rack; cluster id; the
-    controller's id; topics with error, name, internal and partitions, each of which has error,
-    index, leader, replicas and in-sync replicas.
-    """
-
-    def __init__(self, response: bytes) -> None:
-        self._data = response
-        self._at = 8
-
-    def view(self) -> SiteView:
-        brokers = []
-        for _ in range(self._int()):
-            brokers.append(self._int())
-            self._text(), self._int(), self._text()
-        self._text()
-        controller = self._int()
-        partitions = {}
-        for _ in range(self._int()):
-            self._at += 2
-            topic = self._text()
-            self._at += 1
-            for _ in range(self._int()):
-                _, number, leader = struct.unpack_from(">hii", self._data, self._at)
-                self._at += 10
-                partitions[topic, number] = PartitionView(leader, self._ints(), self._ints())
-        return SiteView(frozenset(brokers), controller, partitions)
-
-    def _int(self) -> int:
-        (number,) = struct.unpack_from(">i", self._data, self._at)
-        self._at += 4
-        return int(number)
-
-    def _ints(self) -> tuple[int, ...]:
-        count = self._int()
-        numbers = struct.unpack_from(f">{count}i", self._data, self._at)
-        self._at += 4 * count
-        return numbers
-
-    def _text(self) -> str:
-        (size,) = struct.unpack_from(">h", self._data, self._at)
-        self._at += 2 + max(size, 0)
-        return self._data[self._at - max(size, 0) : self._at].decode()
+    cluster = parse_cluster(response)
+    partitions = {
+        (topic, number): PartitionView(one.leader, one.replicas, one.in_sync)
+        for topic, (_, states) in cluster.topics.items()
+        for number, one in states.items()
+    }
+    return SiteView(frozenset(cluster.addresses), cluster.controller, partitions)

@@ -7,44 +7,45 @@ faster in one minute than in the next, that of medians says which case had the b
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
-from perf.spark_load import OURS, THEIRS
+from perf.bars import median_ratio, meets
 
+THEIRS, OURS = "kafka", "kbroker"
 Rows = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """of: the figure, from the rows by case. at_least, at_most: exactly one is given. is_ratio:
-    False for a figure with a unit, which is in the name.
+    """of: the figure, from the rows by case. rule: as of a ``perf.bars.Bar``; about a ratio, or
+    about a figure with a unit, which is in the name.
     """
 
     name: str
     needs: tuple[str, ...]
     of: Callable[[Rows], float]
-    at_least: float | None = None
-    at_most: float | None = None
-    is_ratio: bool = True
+    rule: str
+
+    @property
+    def is_ratio(self) -> bool:
+        return self.rule.endswith("x")
 
     def holds(self, figure: float) -> bool:
-        if self.at_least is not None:
-            return figure >= self.at_least
-        assert self.at_most is not None
-        return figure <= self.at_most
-
-    def bar(self) -> str:
-        times = "×" if self.is_ratio else ""
-        return f"≥ {self.at_least}{times}" if self.at_most is None else f"≤ {self.at_most}{times}"
+        return bool(meets(self.rule, figure, figure))
 
     def line(self, rows: Rows) -> str:
         """Name, figure, target, verdict."""
         figure = self.of(rows)
-        verdict = "pass" if self.holds(figure) else "MISSED"
-        return f"{self.name:<58}{figure:>8.2f}{self.bar():>10}  {verdict}"
+        verdict = "met" if self.holds(figure) else "MISSED"
+        return f"{self.name:<58}{figure:>8.2f}{self.rule:>10}  {verdict}"
+
+
+def _of(name: str, one: str, other: str, rule: str) -> Bound:
+    """A case beside another one."""
+    return Bound(name, (one, other), _ratio(one, other), rule)
 
 
 def _ratio(one: str, other: str) -> Callable[[Rows], float]:
@@ -60,90 +61,57 @@ def _read_of_slower(size: str) -> Callable[[Rows], float]:
     return figure
 
 
-def median_ratio(these: Sequence[float], others: Sequence[float]) -> float:
-    """The median of the ratios of each round."""
-    return statistics.median(one / other for one, other in zip(these, others, strict=True))
-
-
 BOUNDS = (
     *(
         Bound(
             f"P1 read {size}, of the slower of raw and generator",
             (f"read-{size}", f"raw-{size}", f"ceiling-{size}"),
             _read_of_slower(size),
-            at_least=0.7,
+            ">= 0.7x",
         )
         for size in ("100B", "1KB")
     ),
-    Bound(
+    _of(
         "P3 load, of kbroker's source with write.parquet",
-        ("load-100B", "source-parquet"),
-        _ratio("load-100B", "source-parquet"),
-        at_least=3.0,
+        "load-100B", "source-parquet", ">= 3.0x",
     ),
     Bound(
         "P4 CPU of a load, of the connector with write.parquet",
         ("load-100B",),
         lambda rows: rows["load-100B"][f"{OURS}_cpu"] / rows["load-100B"][f"{THEIRS}_cpu"],
-        at_most=0.15,
+        "<= 0.15x",
     ),
-    Bound(
-        "P5 load, of raw fetching and decoding",
-        ("load-100B", "raw-100B"),
-        _ratio("load-100B", "raw-100B"),
-        at_least=0.4,
-    ),
+    _of("P5 load, of raw fetching and decoding", "load-100B", "raw-100B", ">= 0.4x"),
     Bound(
         "P6 time of a skewed load, of an even one",
         ("load-skew-100B", "load-100B"),
         _ratio("load-100B", "load-skew-100B"),
-        at_most=1.3,
+        "<= 1.3x",
     ),
-    Bound(
-        "P7 trigger, of that of an empty source",
-        ("trigger-p50", "trigger-empty"),
-        _ratio("trigger-p50", "trigger-empty"),
-        at_most=1.3,
-    ),
-    Bound(
-        "P8 write, of the raw producer",
-        ("write-cached", "write-raw"),
-        _ratio("write-cached", "write-raw"),
-        at_least=0.6,
-    ),
-    Bound(
+    _of("P7 trigger, of that of an empty source", "trigger-p50", "trigger-empty", "<= 1.3x"),
+    _of("P8 write, of the raw producer", "write-cached", "write-raw", ">= 0.6x"),
+    _of(
         "P8 write, of a writer that drops everything",
-        ("write-cached", "write-discard"),
-        _ratio("write-cached", "write-discard"),
-        at_least=0.7,
+        "write-cached", "write-discard", ">= 0.7x",
     ),
     Bound(
         "P9 Python CPU of the source, µs per row of 100 B",
         ("read-100B",),
         lambda rows: rows["read-100B"][f"{OURS}_python"],
-        at_most=0.3,
-        is_ratio=False,
+        "<= 0.3",
     ),
-    Bound(
-        "P10 recount, of raw fetching and decoding",
-        ("recount-100B", "raw-100B"),
-        _ratio("recount-100B", "raw-100B"),
-        at_least=0.9,
-    ),
-    Bound(
+    _of("P10 recount, of raw fetching and decoding", "recount-100B", "raw-100B", ">= 0.9x"),
+    _of(
         "P11 produce p99 beside a load, of produce alone",
-        ("produce-loading", "produce-alone"),
-        _ratio("produce-loading", "produce-alone"),
-        at_most=1.3,
+        "produce-loading", "produce-alone", "<= 1.3x",
     ),
     Bound(
         "P12 status after 10,000 commits, s",
         ("status-10k",),
-        lambda rows: statistics.median(rows["status-10k"]["runs"][OURS]),
-        at_most=1.0,
-        is_ratio=False,
+        lambda rows: median(rows["status-10k"]["runs"][OURS]),
+        "<= 1.0",
     ),
-)
+)  # fmt: skip
 
 
 def in_turns(names: Sequence[str]) -> list[list[str]]:

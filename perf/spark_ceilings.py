@@ -1,20 +1,17 @@
 """The ceilings that cases of ``perf.spark_compare`` are compared with: the same work with parts
 left out.
 
-A case is a function ``(bench, side) -> Sample``, as there; all are of kbroker's side alone.
-``CEILING_CASES`` has (name, function, wanted ratio, sides).
+All are of kbroker's side alone.
 """
 
 from __future__ import annotations
 
-import functools
 import multiprocessing
 import os
 import subprocess
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,18 +26,28 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from perf.frames import record_batch
 from perf.percentiles import percentile
 from perf.process_tree import descendants, kept_to
-from perf.spark_load import OURS
+from perf.raw_client import RawClient, paced, parse_address, wait_for_leaders
+from perf.spark_bench import (
+    GENERATED_ROWS,
+    PARTITIONS,
+    Bench,
+    Case,
+    Sample,
+    client_processes,
+    median_trigger,
+    passing_topic,
+    prepared_batch,
+    rows_to_produce,
+)
+from perf.spark_bounds import OURS
+from perf.topics import create_topic, fresh_name
 
 if TYPE_CHECKING:
-    from multiprocessing.synchronize import Barrier
-
     import pyarrow as pa
 
-    from perf.spark_compare import Bench, Sample
-
-GENERATED_ROWS = 16_384
 COMMITS = 10_000
 PROBE_RATE = 200.0
 PROBE_SECONDS = 10.0
@@ -116,30 +123,6 @@ class _Empty(DataSourceStreamReader):
         pass
 
 
-def prepared_batch(value_bytes: int) -> pa.RecordBatch:
-    """Rows as from the data source: keys of 16 bytes, values half random."""
-    import random
-
-    import pyarrow as pa
-
-    from kbroker.client.batches.arrow import schema_of
-
-    source, rows = random.Random(7), GENERATED_ROWS
-    if value_bytes > 100:
-        rows //= 8
-    half = value_bytes // 2
-    columns = {
-        "key": [source.randbytes(16) for _ in range(rows)],
-        "value": [source.randbytes(half) + b"x" * (value_bytes - half) for _ in range(rows)],
-        "topic": ["generated"] * rows,
-        "partition": [0] * rows,
-        "offset": list(range(rows)),
-        "timestamp": [1_700_000_000_000_000] * rows,
-        "timestampType": [0] * rows,
-    }
-    return pa.RecordBatch.from_pydict(columns, schema=schema_of())
-
-
 # -- cases
 
 
@@ -169,43 +152,12 @@ def discard(bench: Bench, side: str) -> Sample:
 
 def write_raw(bench: Bench, side: str) -> Sample:
     """As many rows from Arrow to the broker without Spark, with a process for each partition."""
-    from perf.spark_compare import PARTITIONS, passing_topic
-
     _, rows = bench.cached_rows()
     with passing_topic(bench.broker.bootstrap) as topic, client_processes(PARTITIONS) as pool:
         work = [(bench.broker.bootstrap, topic, rows // PARTITIONS)] * PARTITIONS
         with bench.measured(rows) as found:
             pool.map(_produce, work, chunksize=1)
     return found[0]
-
-
-@contextmanager
-def client_processes(count: int) -> Iterator[Any]:
-    """A pool whose processes are prepared beforehand, so that only their work is measured."""
-    context = multiprocessing.get_context("spawn")
-    ready = context.Barrier(count + 1)
-    with context.Pool(count, _warm_client, (ready,)) as pool:
-        ready.wait()
-        yield pool
-
-
-def _warm_client(ready: Barrier) -> None:
-    rows_to_produce()
-    ready.wait()
-
-
-@functools.cache
-def rows_to_produce() -> pa.RecordBatch:
-    """Keys and 100 B of value. Created before the measurement: pyarrow imports pandas for the first
-    array of Python values, which takes a third of a second.
-    """
-    import pyarrow as pa
-
-    import kbroker.client.batches.arrow  # noqa: F401
-
-    keys = [str(number).encode() for number in range(GENERATED_ROWS)]
-    columns = {"key": pa.array(keys), "value": pa.array([b"0123456789" * 10] * GENERATED_ROWS)}
-    return pa.record_batch(columns)
 
 
 def _produce(work: tuple[str, str, int]) -> None:
@@ -222,8 +174,6 @@ def _produce(work: tuple[str, str, int]) -> None:
 
 def trigger_empty(bench: Bench, side: str) -> Sample:
     """The median micro-batch of a Python source without any requests."""
-    from perf.spark_compare import median_trigger
-
     bench.spark.dataSource.register(GeneratorSource)
     return median_trigger(bench, bench.spark.readStream.format("generator"))
 
@@ -236,10 +186,8 @@ def probe(loading: bool) -> Callable[[Bench, str], Sample]:
     """
 
     def run(bench: Bench, side: str) -> Sample:
-        from perf.spark_compare import Sample, create_topic
-
         topic, _ = bench.topic_of(100)
-        target = f"probe-{uuid.uuid4().hex[:8]}"
+        target = fresh_name("probe")
         create_topic(bench.broker.bootstrap, target, 1)
         done = threading.Event()
 
@@ -283,29 +231,15 @@ def broker_apart(bench: Bench) -> Iterator[set[int]]:
 
 def produce_p99(bootstrap: str, topic: str, seconds: float, cores: set[int]) -> float:
     """Seconds from request to response, the 99th percentile at PROBE_RATE. cores: to run on."""
-    from perf.frames import record_batch
-    from perf.raw_client import RawClient, parse_address, wait_for_leaders
-
     os.sched_setaffinity(0, cores)
-
     leaders = wait_for_leaders(parse_address(bootstrap), topic, auto_create=False)
     batch = record_batch([b"x" * 100])
-    taken: list[float] = []
     with RawClient(leaders[0]) as client:
-        begun = time.monotonic()
-        for number in range(int(seconds * PROBE_RATE)):
-            time.sleep(max(0.0, begun + number / PROBE_RATE - time.monotonic()))
-            sent = time.perf_counter()
-            code = client.produce(topic, 0, batch)
-            taken.append(time.perf_counter() - sent)
-            assert code == 0, code
-    return percentile(taken, 0.99)
+        return percentile(paced(client, topic, batch, PROBE_RATE, seconds), 0.99)
 
 
 def status(bench: Bench, side: str) -> Sample:
     """``kbroker-load status`` after 10,000 commits, from exec to exit."""
-    from perf.spark_compare import Sample
-
     with bench.folder() as place:
         write_commits(place, COMMITS // 40 if bench.quick else COMMITS)
         command = [sys.executable, "-m", "kbroker.spark.load.cli", "status", "--dest", place]
@@ -342,13 +276,13 @@ def write_commits(place: Path, count: int) -> None:
         destination.log.maybe_checkpoint(number)
 
 
-CEILING_CASES: list[tuple[str, Any, float | None, tuple[str, ...]]] = [
-    ("ceiling-100B", generate(100), None, (OURS,)),
-    ("ceiling-1KB", generate(1024), None, (OURS,)),
-    ("trigger-empty", trigger_empty, None, (OURS,)),
-    ("write-discard", discard, None, (OURS,)),
-    ("write-raw", write_raw, None, (OURS,)),
-    ("produce-alone", probe(loading=False), None, (OURS,)),
-    ("produce-loading", probe(loading=True), None, (OURS,)),
-    ("status-10k", status, None, (OURS,)),
+CEILING_CASES = [
+    Case("ceiling-100B", generate(100), sides=(OURS,)),
+    Case("ceiling-1KB", generate(1024), sides=(OURS,)),
+    Case("trigger-empty", trigger_empty, sides=(OURS,)),
+    Case("write-discard", discard, sides=(OURS,)),
+    Case("write-raw", write_raw, sides=(OURS,)),
+    Case("produce-alone", probe(loading=False), sides=(OURS,)),
+    Case("produce-loading", probe(loading=True), sides=(OURS,)),
+    Case("status-10k", status, sides=(OURS,)),
 ]

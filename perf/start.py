@@ -6,35 +6,23 @@ The clock starts before exec; a client asks for a topic until it has a leader an
 with acks=1. Formatting Kafka's data directory is not counted. Memory is read --idle seconds later.
 """
 
-import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from perf.arguments import Arguments, positive
+from perf.bars import Bar, Cell, Figures
 from perf.brokers import BROKERS, Broker
+from perf.runner import Report, silent, tell
 
 MEBIBYTE = 1 << 20
 
 
-def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--broker", choices=sorted(BROKERS), default="kbroker")
-    parser.add_argument("--runs", type=int, default=1)
-    parser.add_argument("--idle", type=float, default=2.0, help="seconds before memory is read")
-    parser.add_argument("--place", default="/tmp", help="where the data directory goes")
-    parser.add_argument("--json", action="store_true")
-    chosen = parser.parse_args(arguments)
-    if chosen.runs < 1:
-        parser.error("--runs must be at least 1")
-    return chosen
-
-
-def measure_start(broker: Broker, idle_s: float) -> dict[str, Any]:
+def measure_start(broker: Broker, idle_s: float) -> Figures:
     """Launch, measure and stop a new broker."""
     try:
         broker.launch()
@@ -45,21 +33,33 @@ def measure_start(broker: Broker, idle_s: float) -> dict[str, Any]:
         broker.stop()
 
 
-def main(arguments: list[str] | None = None) -> int:
-    options = parse_arguments(arguments)
-    kind = BROKERS[options.broker]
-    runs = [measure_start(kind(options.place), options.idle) for _ in range(options.runs)]
-    if options.json:
-        print(json.dumps({"broker": options.broker, "runs": runs}))
-        return 0
-    for figure, text in (
-        ("start_s", "s from exec to the first acknowledged record"),
-        ("pss_mib", "MiB PSS, idle"),
-    ):
-        values = [run[figure] for run in runs]
-        print(f"{median(values):.3f} {text} (of {len(values)}: {min(values):.3f} to", end=" ")
-        print(f"{max(values):.3f})")
-    return 0
+CELL = Cell(
+    "start",
+    "s from exec to the first acknowledged record, MiB of PSS when idle",
+    measure_start,
+    (Bar("start_s"), Bar("pss_mib")),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = Arguments(__doc__)
+    options.add_argument("--broker", choices=sorted(BROKERS), default="kbroker")
+    options.add_argument("--runs", type=positive(int), default=1)
+    options.add_argument("--idle", type=float, default=2.0, help="seconds before memory is read")
+    options.add_place()
+    options.add_output()
+    options.add_argument("--json", action="store_true")
+    chosen = options.parse(arguments)
+    report = Report(chosen, say=silent if chosen.json else tell)
+    kind = BROKERS[chosen.broker]
+    report.measure(
+        [CELL], [chosen.broker], chosen.runs,
+        lambda _cell, _name: measure_start(kind(chosen.place), chosen.idle),
+    )  # fmt: skip
+    if chosen.json:
+        runs = report.cells["start"]["results"][chosen.broker]["runs"]
+        print(json.dumps({"broker": chosen.broker, "runs": runs}))
+    return report.end()
 
 
 if __name__ == "__main__":

@@ -1,16 +1,38 @@
 """Topics of one run: created with as many partitions as requested, deleted soon after."""
 
 import sys
-import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
 
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from perf.raw_client import RawClient, parse_address, wait_for_leaders
+from perf.raw_client import (
+    RawClient,
+    parse_address,
+    wait_for_leaders,
+    wait_until_writable,
+)
+from perf.waiting import wait_until
 
 QUIET = {"log_level": 3, "socket.keepalive.enable": True}
+
+
+class Subject(Protocol):
+    """A broker or a cluster that is loaded."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def bootstrap(self) -> str: ...
+    @property
+    def replicas(self) -> int: ...
+    @property
+    def topic_timeout_s(self) -> float: ...
+    def cpu_seconds(self) -> float: ...
+    def wait_until_in_sync(self, topic: str, /) -> object: ...
 
 
 def fresh_name(prefix: str) -> str:
@@ -39,16 +61,44 @@ def create_topic(
         code = getattr(error.args[0], "code", None) if error.args else None
         if code is None or code() != exists_code:
             raise
-    deadline = time.monotonic() + timeout
-    while True:
-        leaders = wait_for_leaders(
-            parse_address(bootstrap), name, auto_create=False, timeout=timeout
-        )
-        if len(leaders) == partitions:
-            return leaders
-        if time.monotonic() > deadline:
-            raise ValueError(f"{name} has {len(leaders)} partitions, not {partitions}")
-        time.sleep(0.1)
+    leaders: dict[int, tuple[str, int]] = {}
+
+    def are_all() -> bool:
+        nonlocal leaders
+        address = parse_address(bootstrap)
+        leaders = wait_for_leaders(address, name, auto_create=False, timeout=timeout)
+        return len(leaders) == partitions
+
+    try:
+        wait_until(are_all, "", timeout, 0.1)
+    except TimeoutError as error:
+        if leaders:
+            raise ValueError(f"{name} has {len(leaders)} partitions, not {partitions}") from error
+        raise
+    return leaders
+
+
+@contextmanager
+def topic_of(
+    subject: Subject, partitions: int, prefix: str, *, is_written: bool = True
+) -> Iterator[tuple[str, dict[int, tuple[str, int]]]]:
+    """A topic with a replica on each broker, and its leaders, once all partitions accept records.
+
+    is_written: each partition has a record, by which that was seen.
+    """
+    name, timeout = fresh_name(prefix), subject.topic_timeout_s
+    leaders = create_topic(
+        subject.bootstrap, name, partitions,
+        replication_factor=subject.replicas, timeout=timeout,
+    )  # fmt: skip
+    try:
+        if is_written:
+            wait_until_writable(leaders, name, timeout)
+        # By then a follower that is late has left the ISR, or its log is open.
+        subject.wait_until_in_sync(name)
+        yield name, leaders
+    finally:
+        delete_topic(subject.bootstrap, name, timeout)
 
 
 def count_records(bootstrap: str, name: str, partitions: Iterable[int]) -> int:

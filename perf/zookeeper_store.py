@@ -8,7 +8,6 @@ an election, and removes everything. One line for each: requests, seconds, reque
 
 from __future__ import annotations
 
-import argparse
 import os
 import select
 import tempfile
@@ -24,6 +23,7 @@ from kbroker.metastore.session_file import SessionFile
 from kbroker.metastore.store import SessionState, StoreOperation
 from kbroker.metastore.zookeeper import ZooKeeperStore
 from kbroker.metastore.zookeeper_settings import settings_of
+from perf.arguments import Arguments
 
 TOPIC = "perf"
 MULTI = 1_000  # operations in a transaction
@@ -101,7 +101,7 @@ def measure(run: Run, partitions: int) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Arguments(__doc__)
     parser.add_argument("connect")
     parser.add_argument("--partitions", type=int, default=10_000)
     parser.add_argument("--window", type=int, default=10, help="requests in flight")

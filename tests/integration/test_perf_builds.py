@@ -29,14 +29,6 @@ def test_each_cell_is_a_line_with_both_builds(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_builds_take_turns_in_beginning() -> None:
-    old, new = object(), object()
-
-    order = list(builds.turns([old, new], 3))  # type: ignore[list-item]
-
-    assert order == [new, old, old, new, new, old]
-
-
 def test_total_counts_each_request_once() -> None:
     bursts = [
         {"cpu_s": 1.0, "cpu_us_per_request": 10.0, "p50_us": 5.0},  # 100,000 requests

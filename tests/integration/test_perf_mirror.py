@@ -26,5 +26,6 @@ def test_mirror_cell_copies_all_records_and_tells_rates(
 
     said = capsys.readouterr().out
     assert said.count("MB/s") == 2
-    rates = json.loads(output.read_text())["cells"]["mirror"]["rates"]
-    assert all(rate > 0 for some in rates.values() for rate in some)
+    results = json.loads(output.read_text())["cells"]["mirror"]["results"]
+    assert set(results) == {way.name for way in mirror.WAYS}
+    assert all(run["mb_per_s"] > 0 for some in results.values() for run in some["runs"])

@@ -15,26 +15,31 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def run(tool: str, *arguments: str) -> list[dict[str, Any]]:
-    """The rows it prints; whether a bar is met is nothing for a loaded machine."""
-    command = [sys.executable, str(ROOT / "perf" / tool), *arguments]
+def run(tmp_path: Path, tool: str, *arguments: str) -> dict[str, Any]:
+    """The results by cell; whether a bar is met is nothing for a loaded machine."""
+    output = tmp_path / "result.json"
+    command = [sys.executable, str(ROOT / "perf" / tool), *arguments, f"--output={output}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode in (0, 1), done.stderr
     assert "Traceback" not in done.stderr, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    cells = json.loads(output.read_text())["cells"]
+    return {name: cell["results"] for name, cell in cells.items()}
 
 
-def test_requests_with_and_without_acls_are_compared() -> None:
+def test_requests_with_and_without_acls_are_compared(tmp_path: Path) -> None:
     toy_size = ("--acls", "40", "--principals", "4", "--seconds", "0.5", "--runs", "1")
-    rows = run("acl_cost.py", *toy_size)
+    results = run(tmp_path, "acl_cost.py", *toy_size)
 
-    assert [row["request"] for row in rows] == ["fetch", "produce"]
-    assert all(row["us"] > 0 and row["us_with_acls"] > 0 for row in rows)
+    assert list(results) == ["fetch", "produce"]
+    for cell in results.values():
+        assert list(cell) == ["super users", "with ACLs"]
+        (runs, others) = (one["runs"] for one in cell.values())
+        assert all(run["cpu_us_per_request"] > 0 for run in (*runs, *others))
 
 
-def test_clients_that_share_a_quota_are_held_back() -> None:
-    rows = run("quota.py", "--clients", "2", "--seconds", "1", "--rate", "1000000")
+def test_clients_that_share_a_quota_are_held_back(tmp_path: Path) -> None:
+    results = run(tmp_path, "quota.py", "--clients", "2", "--seconds", "1", "--rate", "1000000")
 
-    assert [row["quota"] for row in rows] == ["producer_byte_rate", "consumer_byte_rate"]
+    assert list(results) == ["producer_byte_rate_2", "consumer_byte_rate_2"]
     # Without the quota they use hundreds of megabytes a second.
-    assert all(0 < row["share"] < 3 for row in rows)
+    assert all(0 < cell["kbroker"]["runs"][0]["share"] < 3 for cell in results.values())

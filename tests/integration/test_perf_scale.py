@@ -29,9 +29,9 @@ def test_cell_gets_all_its_figures(cell: str, tmp_path: Path) -> None:
     options, size = scale.parse_arguments(arguments)
     chosen = scale.CELLS[cell]
 
-    results = chosen.measure(size, options.place, {})
+    results = chosen.cell.measure(size, Path(options.place), {})
 
     figures = results["kbroker"]
     assert len(figures) >= CELLS[cell]
-    assert {condition.figure for condition in chosen.conditions} <= figures.keys()
+    assert {bar.figure for bar in chosen.cell.bars} <= figures.keys()
     assert figures.get("records_wrong", 0) == 0

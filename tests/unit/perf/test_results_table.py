@@ -84,6 +84,19 @@ def test_run_that_failed_does_not_replace_an_older_figure(table):
     assert "| old |" in row
 
 
+def test_cells_of_one_broker_are_read_as_they_are_written_today(table):
+    """Older files have bars and medians apart; the newest file wins whichever form it has."""
+    new = cluster("2026-11-23", "new", 20.0, 0.2)
+    new["cells"]["one1"] = new["cells"].pop("shutdown")
+    new["cells"]["one1"]["conditions"][0]["other_name"] = ""
+    new["cells"]["one1"]["conditions"][0]["other"] = 100.0
+    del new["cells"]["one1"]["conditions"][0]["kafka"]
+
+    (row,) = table(cells("2026-11-21", "old", 30.0), new)
+
+    assert "| stop, s | 20 | 100 | 0.20× | ≤ 3 | new |" in row
+
+
 def test_cluster_has_rows_behind_one_broker(table, tmp_path):
     (tmp_path / "cluster").mkdir()
     for number, one in enumerate(

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from kbroker.client.batches.record_arrays import Fields
-from perf import machine, scale
-from perf.cluster_cells import Condition
+from perf import machine, runner, scale
+from perf.bars import Bar
 from perf.machine import MachineTooSmall, Needs
 from perf.site_load import NUMBER_BYTES, Plan, Reader
 
@@ -29,9 +29,9 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             raise found["kbroker"]
         return found
 
-    conditions = (Condition("restart_s", "restart, s", limit=15),)
-    cell = replace(scale.CELLS["site"], measure=measure, conditions=conditions)
-    monkeypatch.setitem(scale.CELLS, "site", cell)
+    site = scale.CELLS["site"]
+    cell = replace(site.cell, measure=measure, bars=(Bar("restart_s", "<= 15", "restart, s"),))
+    monkeypatch.setitem(scale.CELLS, "site", replace(site, cell=cell))
     return found
 
 
@@ -50,14 +50,14 @@ def test_missed_condition_is_said_and_kept(
 
     assert "MISSED" in capsys.readouterr().out
     written = json.loads(output.read_text())
-    assert (written["cell"], written["conditions"][0]["met"]) == ("site", False)
+    assert written["cells"]["site"]["conditions"][0]["met"] is False
     assert written["size"]["brokers"] == 3
 
 
 def test_small_size_writes_no_result(
     measured: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(scale, "ROOT", tmp_path)
+    monkeypatch.setattr(runner, "RESULTS", tmp_path)
     measured["kbroker"]["restart_s"] = 3.0
 
     assert scale.main(["site", "--small"]) == 0
@@ -71,7 +71,7 @@ def test_machine_that_is_too_small_gets_one_line_and_no_result(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(scale, "ROOT", tmp_path)
+    monkeypatch.setattr(runner, "RESULTS", tmp_path)
     measured["kbroker"] = MachineTooSmall("1.0 GiB of memory, 4.0 are needed")
 
     assert scale.main(["site"]) == 2
