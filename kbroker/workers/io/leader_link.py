@@ -367,6 +367,13 @@ class LeaderLink:
             return self._wait_max_ms
         return self._idle_wait_max_ms
 
+    def _is_early(self, now_ms: int) -> bool:
+        """Whether the leader has sent a response before its time. Of a short wait this cannot be
+        told, nor does it matter.
+        """
+        wait_ms = self.fetch.wait_max_ms
+        return wait_ms > EXPECTING_WAIT_MS and now_ms - self._sent_at_ms < EARLY_SHARE * wait_ms
+
     def _watch_writable(self, link: PeerLink) -> None:
         if link.has_unsent != self._is_watched_for_writing:
             self._is_watched_for_writing = link.has_unsent
@@ -420,7 +427,7 @@ class LeaderLink:
                 now_ms = self._owner.now_ms()
                 if not self.fetch.is_empty:
                     self._news_ms = now_ms
-                elif now_ms - self._sent_at_ms < EARLY_SHARE * self.fetch.wait_max_ms:
+                elif self._is_early(now_ms):
                     # The leader has a partition for this broker, which may not know of it yet.
                     self._news_ms = now_ms
                     self.expect_more()
