@@ -495,7 +495,7 @@ class Fetcher:
                     doubtful.append(part)
             leader = NO_NODE if row.leader is None else row.leader
             if (leader, row.leader_epoch) != (part.leader, part.leader_epoch):
-                part.ask_now()
+                part.ask_another()
                 if part.rejections:
                     part.fetch_now()
             part.leader, part.leader_epoch = leader, row.leader_epoch

@@ -258,6 +258,14 @@ class ReadPartition:
         self.ask_at = 0.0
         self.asked_in_vain = 0
 
+    def ask_another(self) -> None:
+        """The partition has another leader. One that was asked where to begin may be silent for as
+        long as a request may take.
+        """
+        self.ask_now()
+        if self.position is None and self.reset is not None and self.in_lookup:
+            self.look_up(self.reset)
+
     @property
     def is_to_be_placed(self) -> bool:
         """Whether something about its position is to be asked, and is not under way."""

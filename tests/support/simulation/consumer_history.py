@@ -55,6 +55,8 @@ class History:
         self.unclean = unclean
         self.count = 0
         self.is_away = False  # a program does not poll
+        self.is_slow = False  # programs take fewer records than there are
+        self._returned_at: dict[Key, float] = defaultdict(float)
         self.checked = 0  # partitions, for progress
         self.seen: set[int] = set()
         self.prefix: dict[Key, int] = defaultdict(int)
@@ -92,6 +94,7 @@ class History:
             self.seen.add(record.uid)
             self.count += 1
         for key in {one.key for one in found}:
+            self._returned_at[key] = self.world.now
             self._extend(key)
 
     def _reading(self, program: Program, key: Key, topic: int) -> _Reading:
@@ -106,8 +109,9 @@ class History:
         """The program continues there. What it skips is not missing."""
         self.begins[key].add(offset)  # if it has not heard yet of the topic that is there now
         reading = self._readings.get((program.number, key))
-        topic = self.topics[key] if reading is None else reading.topic
-        self._reading(program, key, topic).next = offset
+        if reading is not None or not self.topics[key]:
+            topic = 0 if reading is None else reading.topic
+            self._reading(program, key, topic).next = offset
         self._skip(key, offset)
         self._extend(key)
 
@@ -154,15 +158,12 @@ class History:
             lost = self.brokers.records[reading.last]
             log = {one.uid for one in self.brokers.leads[key].log.records(False)}
             assert reading.last not in log, f"{key}: {record} after {lost}"
-            assert record.before in reading.uids | self._before(key, reading), (
+            # If all that it has returned was cut, it goes on at or before its begin. By now, what
+            # was before that may have been cut, too.
+            first = min(self.brokers.records[uid].offset for uid in reading.uids)
+            assert record.before in reading.uids or record.offset <= first, (
                 f"{key}: {record} after {lost}, which is no longer in the log"
             )
-
-    def _before(self, key: Key, reading: _Reading) -> set[int]:
-        """Where it may go on if all that it has returned was cut: at or before its begin."""
-        first = min(self.brokers.records[uid].offset for uid in reading.uids)
-        records = self.brokers.leads[key].log.records(False)
-        return {one.uid for one in records if one.offset < first} | {-1}
 
     def _extend(self, key: Key) -> None:
         """How far all records were returned, without a gap."""
@@ -271,6 +272,8 @@ class History:
                 continue
             if not is_quiet or leader.errors or leader.slow_s or key in brokers.refused:
                 continue
+            if self.is_slow and now - self._returned_at[key] < STALL_S:
+                continue  # it has its turns
             ends = [end for at, end in brokers.appended_at[key] if at <= now - STALL_S]
             after = ends[-1] if ends else 0
             for record in lead.log.records(brokers.read_committed, self.prefix[key], after):

@@ -177,7 +177,7 @@ class Simulation:
 
     def end_refusal(self, key: Key) -> None:
         self.brokers.refused.discard(key)
-        self.brokers.disturbed[key] = self.world.now
+        self.brokers.disturb_partition(key)
 
     def silence(self, broker: Broker) -> None:
         seconds = self.world.random.choice((0.5, 4.0, 15.0))
@@ -206,7 +206,7 @@ class Simulation:
         """Old records, also some that nobody has read."""
         log = self.brokers.leads[key].log
         log.delete_before(self.world.random.randint(log.start, log.stable))
-        self.brokers.disturbed[key] = self.world.now
+        self.brokers.disturb_partition(key)
         self.history.deleted(key)
 
     def grow(self) -> None:
@@ -220,7 +220,7 @@ class Simulation:
         brokers = self.brokers
         brokers.recreate(name)
         for key in [key for key in brokers.keys if key[0] == name]:
-            brokers.disturbed[key] = self.world.now
+            brokers.disturb_partition(key)
             self.history.recreated(key)
 
     def rebalance(self) -> None:
@@ -295,6 +295,7 @@ class Simulation:
         brokers.append(key, self.world.random.randint(1, 5))
         if self.history.topics[key]:
             self.history.appended(key, first)
+        self.history.is_slow = self.is_slow
         self.history.is_away = any(one.away_until > self.world.now for one in self.open)
         self.history.check_progress()
         self._next_append()

@@ -124,7 +124,7 @@ class Brokers:
         self.keys = list(KEYS)
         self.has_ids = True
         self.former: list[tuple[Key, Any]] = []
-        self.disturbed = dict.fromkeys(KEYS, FOREVER)  # when something last happened to them
+        self.disturbed: dict[Key, float] = {}  # when something last happened to them
         self.coordinator = 0
         self.group: Any = None  # simulated_group
         self.loss = 0.0
@@ -146,7 +146,7 @@ class Brokers:
 
     def _lead(self, key: Key, lead: Lead, at_once: bool = False) -> None:
         self.leads[key] = lead
-        self.disturbed[key] = self.world.now
+        self.disturb_partition(key)
         for broker in self.nodes:
             wait = 0.0 if at_once else self.world.random.choice((0.0, 0.05, 0.5, 3.0))
             self.world.after(wait, lambda broker=broker: self._hear(broker, key))
@@ -204,7 +204,7 @@ class Brokers:
         for key in [key for key in self.keys if key[0] == name]:
             broker.ids[name] = self.leads[key].topic_id
             broker.views[key] = self.leads[key]
-            self.disturbed[key] = self.world.now
+            self.disturb_partition(key)
 
     def move(self, key: Key, cut: int = 0, to: Broker | None = None) -> None:
         """Another broker leads, ``to`` if given. cut: batches lost in an unclean election."""
@@ -221,11 +221,16 @@ class Brokers:
         """Something happens to a broker (None: to all), or ends."""
         of_group = self.group is not None and broker is not None
         if broker is None or (of_group and broker.number == self.coordinator):
-            self.disturbed = dict.fromkeys(self.keys, self.world.now)
+            for key in self.keys:
+                self.disturb_partition(key)
         else:
             for key, lead in self.leads.items():
                 if lead.leader == broker.number:
-                    self.disturbed[key] = self.world.now
+                    self.disturb_partition(key)
+
+    def disturb_partition(self, key: Key, seconds: float = 0.0) -> None:
+        """Something happens to it, or will have ended then."""
+        self.disturbed[key] = max(self.disturbed.get(key, 0.0), self.world.now + seconds)
 
     def is_well(self, broker: Broker) -> bool:
         return not broker.is_dead and broker.silent_until <= self.world.now

@@ -188,7 +188,7 @@ class Program:
         part = self.core.fetcher.parts.get(key)
         if part is None or self.is_closed:
             return
-        self.simulation.brokers.disturbed[key] = self.world.now + seconds
+        self.simulation.brokers.disturb_partition(key, seconds)
         part.paused = self.core.fetcher.changed = True
         self.paused[key] = part
 

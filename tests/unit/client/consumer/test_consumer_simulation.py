@@ -16,6 +16,8 @@ from support.simulation.seed_runs import cheaply, repeat_command, run_consumers
 from support.simulation.simulated_brokers import Brokers, World
 from support.simulation.simulated_surroundings import SimulatedSurroundings
 
+from kbroker.client.batches.offsets import ListedOffsets, Offset
+from kbroker.client.connections.metadata import Partition, Topic
 from kbroker.client.consumer.consumer_settings import consumer_settings
 from kbroker.client.consumer.core import Core
 from kbroker.client.consumer.lanes import LaneCall
@@ -71,6 +73,40 @@ def test_the_end_of_an_epoch_is_dropped_after_a_seek_even_to_the_same_offset():
     assert len(asked.answers) == 2
     asked.answers[1]({key: LeaderEpochEnd(0, 5)}, None)
     assert (part.position, part.validating) == (5, False)
+
+
+def topic_led_by(leader: int, epoch: int) -> Topic:
+    return Topic("a", bytes(16), {0: Partition(leader, epoch)}, False)
+
+
+def listed(key: tuple[str, int], offset: Offset) -> ListedOffsets:
+    made = ListedOffsets()
+    made.found[key] = offset
+    return made
+
+
+def test_where_to_begin_is_asked_of_the_next_leader_while_the_last_one_is_silent():
+    """A partition stood still for request.timeout.ms: the machine of its leader was gone."""
+    core, asked, key = lone_core(**{"auto.offset.reset": "earliest"}), Asked(), ("a", 0)
+    core.positions._lanes = asked
+    part = core.fetcher.parts[key] = ReadPartition(key, 1)
+    core.metadata.topics["a"] = topic_led_by(1, epoch=4)
+    core._on_leaders()
+    core.positions.update(1000.0)
+    assert (part.leader, len(asked.answers)) == (1, 1)
+
+    core._on_leaders()
+    core.positions.update(1000.0)
+    assert len(asked.answers) == 1, "nothing has changed"
+    core.metadata.topics["a"] = topic_led_by(2, epoch=5)
+    core._on_leaders()
+    core.positions.update(1000.0)
+
+    assert (part.leader, len(asked.answers)) == (2, 2)
+    asked.answers[0](listed(key, Offset(7, -1, 4)), None)
+    assert part.position is None, "an answer of the last leader"
+    asked.answers[1](listed(key, Offset(6, -1, 5)), None)
+    assert (part.position, part.epoch) == (6, 5)
 
 
 def test_a_commit_that_is_on_its_way_is_waited_for_without_polling():
