@@ -22,7 +22,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from perf.arguments import Arguments
-from perf.bars import Cell, Figures, bars
+from perf.bars import Bar, Cell, Figures, bars
 from perf.brokers import BROKERS, Broker
 from perf.frames import random_values, record_batch, request_frame, text
 from perf.process_tree import Meter
@@ -146,15 +146,24 @@ PARTS = {
             "idle",
             "what the partitions of a topic add to an idle broker",
             measure_idle,
-            bars("added_pss_mib <= 60", "added_cpu_percent <= 1", "pss_mib", "cpu_percent"),
+            (
+                Bar("added_pss_mib", "<= 60", "added by partitions, MiB"),
+                Bar("added_cpu_percent", "<= 1", "added CPU, % of a core"),
+                *bars("pss_mib", "cpu_percent"),
+            ),
         ),
         Cell(
             "clean",
             "stop, and start until every partition answers",
             measure_clean,
-            bars("start_s <= 0.3x", "stop_s"),
+            (Bar("start_s", "<= 0.3x", "start, s"), Bar("stop_s", text="stop, s")),
         ),
-        Cell("killed", "the same start after kill -9", measure_killed, bars("start_s <= 0.5x")),
+        Cell(
+            "killed",
+            "the same start after kill -9",
+            measure_killed,
+            (Bar("start_s", "<= 0.5x", "start, s"),),
+        ),
     )
 }
 
