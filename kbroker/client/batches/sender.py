@@ -408,11 +408,11 @@ class BatchSender:
         link = self._links.get(node)
         self._answering = link.address if link is not None else f"node {node}"
         for batch in batches:
-            self._take_row(batch, version, rows.get((batch.topic, batch.partition)))
+            self._take_row(batch, node, version, rows.get((batch.topic, batch.partition)))
 
     # -- decisions
 
-    def _take_row(self, batch: SentBatch, version: int, row: Any) -> None:
+    def _take_row(self, batch: SentBatch, node: int, version: int, row: Any) -> None:
         if batch.ended:
             return
         what = f"produce to {batch.topic}-{batch.partition}"
@@ -435,8 +435,9 @@ class BatchSender:
         if error.code in MOVED:
             hint = row.current_leader
             leader, epoch = (hint.leader_id, hint.leader_epoch) if hint is not None else (-1, -1)
-            self._pool.set_leader(batch.topic, batch.partition, leader, epoch)
-            if leader < 0:
+            leading = self._pool.set_leader(batch.topic, batch.partition, leader, epoch)
+            # A hint of an older epoch is not taken: it may be of another topic with that name.
+            if leading in (-1, node):
                 self.metadata.refresh()
         if batch.producer[2] >= 0 and error.code in OUT_OF_STEP:
             self._resume_sequence(batch, error)

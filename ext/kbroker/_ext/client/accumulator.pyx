@@ -206,11 +206,11 @@ cdef class Accumulator:
         self.news = True
         self.end()
 
-    def set_leader(self, str name not None, int32_t partition, int32_t leader, int32_t epoch) -> None:
-        """The same for one partition; the leader -1: none is known any more."""
+    def set_leader(self, str name not None, int32_t partition, int32_t leader, int32_t epoch) -> int:
+        """The same for one partition; the leader -1: none is known any more. Returns who leads as far as is known now."""
         cdef Topic* topic = self.known(name)
         if topic == NULL or not 0 <= partition < topic.count:
-            return
+            return -1
         cdef Part* part = topic.parts[partition]
         self.begin()
         if leader < 0:
@@ -218,8 +218,10 @@ cdef class Accumulator:
         elif epoch < 0 or epoch >= part.leader_epoch:
             part.leader = leader
             part.leader_epoch = epoch
+        cdef int32_t leading = part.leader
         self.news = True
         self.end()
+        return leading
 
     cdef Topic* known(self, str name) except? NULL:
         found = self.index.get(name)

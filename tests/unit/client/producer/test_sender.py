@@ -142,6 +142,18 @@ def test_hint_names_the_next_leader_without_another_request():
     assert asked == 1
 
 
+def test_a_hint_that_is_older_than_what_is_known_has_the_leader_looked_up():
+    """It is of another topic with the name, whose epochs begin again: metadata tells. Records went to
+    the leader of the former topic until they expired.
+    """
+    with Scripted(int(ErrorCode.NOT_LEADER_OR_FOLLOWER)) as broker:
+        broker.hint = ProduceResponse.LeaderIdAndEpoch(leader_id=1, leader_epoch=0)
+        with producer(broker) as made:
+            made.send("t", b"x").result(20)
+            wait_until(lambda: broker.metadata_requests == 2)
+
+
+
 def test_topic_that_is_not_there_is_waited_for_and_then_a_timeout():
     with Scripted() as broker, producer(broker, max_block_ms=200) as made:
         broker.topic_error = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
