@@ -195,9 +195,12 @@ class Simulation:
         self.world.after(seconds, resume)
 
     def seek(self, key: Key) -> None:
-        """To any offset of the log, with or without its epoch."""
+        """To any offset of the log, with or without its epoch. One that a former leader does not
+        have, which still takes itself for the leader, may begin anew as out of range.
+        """
         log = self.brokers.leads[key].log
-        offset = self.world.random.randint(log.start, log.end)
+        ends = [log.end, *(one.views[key].log.end for one in self.brokers.nodes if key in one.views)]
+        offset = self.world.random.randint(log.start, max(log.start, min(ends)))
         epoch = log.epoch_at(offset - 1) if self.world.random.random() < 0.5 else -1
         for program in self.open:
             program.seek(key, offset, epoch)
