@@ -199,8 +199,8 @@ class Simulation:
         have, which still takes itself for the leader, may begin anew as out of range.
         """
         log = self.brokers.leads[key].log
-        ends = [log.end, *(one.views[key].log.end for one in self.brokers.nodes if key in one.views)]
-        offset = self.world.random.randint(log.start, max(log.start, min(ends)))
+        known = [one.views[key].log.end for one in self.brokers.nodes if key in one.views]
+        offset = self.world.random.randint(log.start, max(log.start, min(log.end, *known)))
         epoch = log.epoch_at(offset - 1) if self.world.random.random() < 0.5 else -1
         for program in self.open:
             program.seek(key, offset, epoch)
