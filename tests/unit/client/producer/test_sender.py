@@ -143,7 +143,7 @@ def test_hint_names_the_next_leader_without_another_request():
 
 
 def test_a_hint_that_is_older_than_what_is_known_has_the_leader_looked_up():
-    """It is of another topic with the name, whose epochs begin again: metadata tells. Records went to
+    """It is of another topic with that name, whose epochs begin again. Records of it went to
     the leader of the former topic until they expired.
     """
     with Scripted(int(ErrorCode.NOT_LEADER_OR_FOLLOWER)) as broker:
