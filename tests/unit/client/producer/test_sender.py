@@ -153,7 +153,6 @@ def test_a_hint_that_is_older_than_what_is_known_has_the_leader_looked_up():
             wait_until(lambda: broker.metadata_requests == 2)
 
 
-
 def test_topic_that_is_not_there_is_waited_for_and_then_a_timeout():
     with Scripted() as broker, producer(broker, max_block_ms=200) as made:
         broker.topic_error = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
