@@ -223,6 +223,19 @@ cdef class Accumulator:
         self.end()
         return leading
 
+    def doubt_leader(self, str name not None, int32_t partition, int32_t node) -> None:
+        """A node denies that it leads. If it is the known leader, what is told next is believed, whatever its epoch.
+
+        The known epoch may be of a former topic with that name, and all that follow are older.
+        """
+        cdef Topic* topic = self.known(name)
+        if topic == NULL or not 0 <= partition < topic.count or topic.parts[partition].leader != node:
+            return
+        self.begin()
+        topic.parts[partition].leader = topic.parts[partition].leader_epoch = -1
+        self.news = True
+        self.end()
+
     cdef Topic* known(self, str name) except? NULL:
         found = self.index.get(name)
         return NULL if found is None else self.topics[<int64_t>found]

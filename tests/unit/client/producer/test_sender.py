@@ -153,6 +153,26 @@ def test_a_hint_that_is_older_than_what_is_known_has_the_leader_looked_up():
             wait_until(lambda: broker.metadata_requests == 2)
 
 
+@pytest.mark.parametrize("says", [None, (0, 0)], ids=["nothing", "an older leader"])
+def test_a_late_hint_of_a_former_topic_does_not_outlive_what_its_leader_says(says):
+    """Its epoch is newer than all of the topic that has the name now. Records went to its leader,
+    which denied it, or to nobody, until they expired.
+    """
+    with Scripted(*[int(ErrorCode.NOT_LEADER_OR_FOLLOWER)] * 2) as broker:
+        hints = [ProduceResponse.LeaderIdAndEpoch(leader_id=1, leader_epoch=9), None]
+        if says is not None:
+            hints[1] = ProduceResponse.LeaderIdAndEpoch(leader_id=says[0], leader_epoch=says[1])
+        produce = broker.produce
+
+        def hinting(request: Any, state: Any) -> Any:
+            broker.hint = hints.pop(0) if hints else None
+            return produce(request, state)
+
+        broker.answers[ApiKey.PRODUCE] = hinting
+        with producer(broker, delivery_timeout_ms=5_500) as made:
+            assert made.send("t", b"x").result(20).offset == 0
+
+
 def test_topic_that_is_not_there_is_waited_for_and_then_a_timeout():
     with Scripted() as broker, producer(broker, max_block_ms=200) as made:
         broker.topic_error = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
