@@ -39,8 +39,10 @@ def bucket_counts(times_us: pa.Array, bucket_ms: int) -> dict[int, int]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from kbroker.spark.arrow_numbers import int64
+
     times = times_us.cast(pa.int64())
-    buckets = pc.divide(pc.max_element_wise(times, 0), bucket_ms * 1000)
+    buckets = pc.divide(pc.max_element_wise(times, int64(0)), int64(bucket_ms * 1000))
     return {
         one["values"] * bucket_ms: one["counts"] for one in pc.value_counts(buckets).to_pylist()
     }

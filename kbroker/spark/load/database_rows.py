@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kbroker.spark.arrow_numbers import int64
 from kbroker.spark.load import points
 from kbroker.spark.load.commits import TIME_MS_MAX, LoadedFile
 from kbroker.spark.load.dialects import COLUMNS, dialect_of
@@ -55,8 +56,8 @@ class RowWriter:
         if not batch.num_rows:
             return
         times = _milliseconds(batch.column("timestamp"))
-        limited = pc.min_element_wise(pc.max_element_wise(times, 0), TIME_MS_MAX)
-        buckets = pc.divide(limited, self._sink.bucket_ms)
+        limited = pc.min_element_wise(pc.max_element_wise(times, int64(0)), int64(TIME_MS_MAX))
+        buckets = pc.divide(limited, int64(self._sink.bucket_ms))
         for one in pc.value_counts(buckets).to_pylist():
             bucket = one["values"] * self._sink.bucket_ms
             self._counts[bucket] = self._counts.get(bucket, 0) + one["counts"]
@@ -126,7 +127,7 @@ def _value(one: Any) -> bytes | None:
 
 def _milliseconds(times: pa.Array) -> pa.Array:
     milliseconds = times.cast(pa.int64())
-    return milliseconds if times.type.unit == "ms" else pc.divide(milliseconds, 1000)
+    return milliseconds if times.type.unit == "ms" else pc.divide(milliseconds, int64(1000))
 
 
 def _headers_text(headers: list[dict[str, Any]] | None) -> str | None:

@@ -9,7 +9,6 @@ each; the file that has waited longest is finished when records of yet another h
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kbroker._ext.base.crc32c import crc32c
+from kbroker.spark.arrow_numbers import int64
 from kbroker.spark.load import layout, points
 from kbroker.spark.load.column_codecs import column_codecs
 from kbroker.spark.load.commits import LoadedFile
@@ -42,14 +42,6 @@ FOOTER = "kbroker."
 # Slowly increasing numbers: differences are a fraction of the values.
 _DELTA = ("offset", "timestamp")
 _DICTIONARY = ("topic", "partition", "timestampType")
-_INT64 = struct.Struct("=q")
-
-
-def _int64(value: int) -> pa.Scalar:
-    """pa.scalar would import pandas, and so does a function of Arrow that is given an int: 40 MiB
-    when the first rows cross the end of a bucket.
-    """
-    return pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(_INT64.pack(value))])[0]
 
 
 def about(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
@@ -203,11 +195,11 @@ class RangeWriter:
         if 0 <= low and high < layout.TIME_END_US and low // unit_us == high // unit_us:
             self._add(low // unit_us, batch, low, high)
             return
-        is_late = pc.greater_equal(times, _int64(layout.TIME_END_US))
-        has_none = pc.or_(pc.less(times, _int64(0)), is_late)
-        units = pc.if_else(has_none, _int64(-1), pc.divide(times, _int64(unit_us)))
+        is_late = pc.greater_equal(times, int64(layout.TIME_END_US))
+        has_none = pc.or_(pc.less(times, int64(0)), is_late)
+        units = pc.if_else(has_none, int64(-1), pc.divide(times, int64(unit_us)))
         for unit in pc.unique(units).to_pylist():
-            mask = pc.equal(units, _int64(unit))
+            mask = pc.equal(units, int64(unit))
             bounds = pc.min_max(times.filter(mask))
             self._add(
                 None if unit < 0 else unit,
@@ -221,7 +213,7 @@ class RangeWriter:
         if low >= 0 and low // bucket_us == high // bucket_us:
             counts = {low // bucket_us: len(times)}
         else:
-            buckets = pc.divide(pc.max_element_wise(times, _int64(0)), _int64(bucket_us))
+            buckets = pc.divide(pc.max_element_wise(times, int64(0)), int64(bucket_us))
             counts = {one["values"]: one["counts"] for one in pc.value_counts(buckets).to_pylist()}
         for number, count in counts.items():
             bucket = number * self._options.bucket_ms
