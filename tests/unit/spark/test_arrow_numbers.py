@@ -22,8 +22,9 @@ assert bucket_counts(times, 60_000) == {0: 2, 60_000: 1}
 writer = RowWriter.__new__(RowWriter)
 writer._sink = DatabaseTaskSink("", "t", "l", "r", 60_000)
 writer._counts, writer._times, writer._offsets = {}, [], []
+offsets = column(pa.int64(), 1, 2, 3)
 try:
-    writer.write(pa.RecordBatch.from_pydict({"timestamp": times, "offset": column(pa.int64(), 1, 2, 3)}))
+    writer.write(pa.RecordBatch.from_pydict({"timestamp": times, "offset": offsets}))
 except AttributeError:
     pass  # it has no database
 assert writer._counts == {0: 2, 60_000: 1}, writer._counts
