@@ -69,6 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
     is_quick = config.getoption("markexpr") == WITHOUT_SLOW
     settings.load_profile("without slow tests" if is_quick else "kbroker")
     waiting.PATIENCE_S = PATIENCE_S * TIME_FACTOR
+    descriptors.raise_limit()
     if is_quick and not hasattr(config, "workerinput"):
         place = config.stash[IN_MEMORY] = files_in_memory.begin()
         if place is not None and config.option.basetemp is None:

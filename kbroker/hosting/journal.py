@@ -82,7 +82,7 @@ class JournalFile:
         except OSError:
             os.close(fd)
             raise
-        self._close()
+        self.close()
         self._fd = fd
 
     def append(self, line: bytes) -> None:
@@ -90,11 +90,11 @@ class JournalFile:
         _write(self._fd, line)
 
     def remove(self) -> None:
-        self._close()
+        self.close()
         with suppress(FileNotFoundError):
             os.unlink(self._path)
 
-    def _close(self) -> None:
+    def close(self) -> None:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

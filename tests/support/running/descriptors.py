@@ -17,12 +17,21 @@ _collected_at = OF_GARBAGE_MAX
 def close_those_of_garbage() -> None:
     """Collect garbage if so many descriptors were opened and not closed since it was last done."""
     global _collected_at
-    if _lowest_free() >= _collected_at:
+    if lowest_free() >= _collected_at:
         gc.collect()
-        _collected_at = _lowest_free() + OF_GARBAGE_MAX
+        _collected_at = lowest_free() + OF_GARBAGE_MAX
 
 
-def _lowest_free() -> int:
+def raise_limit() -> None:
+    """As brokers do: many tests have the connections of a broker and those of its clients, and a
+    shell often allows 1,024.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def lowest_free() -> int:
+    """The number that the next file will have."""
     fd = os.open(os.devnull, os.O_RDONLY)
     os.close(fd)
     return fd

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import shutil
+from collections.abc import Iterator
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -41,7 +43,8 @@ class Run:
         self.directory = directory
         self.path = directory / FILE_NAME
         self.broker = Broker(directory)
-        self.journal = Journal(JournalFile(str(directory)), self.broker.hosting)
+        self.file = JournalFile(str(directory))
+        self.journal = Journal(self.file, self.broker.hosting)
         self._numbers = count()
         self.broker.hosting.note_in(self.journal)
         self.journal.begin()
@@ -51,7 +54,8 @@ class Run:
         directory = self.directory / f"next-{next(self._numbers)}"
         shutil.copytree(self.directory, directory, ignore=shutil.ignore_patterns("next-*"))
         broker, self.next_path = Broker(directory), directory / FILE_NAME
-        found = Journal(JournalFile(str(directory)), broker.hosting).restore(broker.slots)
+        with closing(JournalFile(str(directory))) as file:
+            found = Journal(file, broker.hosting).restore(broker.slots)
         if found is not None:
             broker.hosting.restore(found)
         return broker, found
@@ -87,8 +91,10 @@ def plain(found: Any) -> Any:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
-    return Run(tmp_path)
+def run(tmp_path: Path) -> Iterator[Run]:
+    made = Run(tmp_path)
+    yield made
+    made.file.close()
 
 
 def test_state_is_restored_after_each_request(run: Run) -> None:
