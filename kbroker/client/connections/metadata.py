@@ -83,7 +83,8 @@ def _racks_of(nodes: Iterable[int], racks: Mapping[int, str]) -> frozenset[str]:
 
 
 # Until the epochs of leaders that are older than known ones are believed: the topic has been
-# recreated, by brokers that give it no id.
+# recreated, by brokers that give it no id. And until an id that another one has replaced is: a
+# broker that was behind has told that one, after others had told of the topic that is there now.
 _OLD_EPOCHS_S = 10.0
 NO_TOPIC_ID = bytes(16)
 
@@ -114,9 +115,16 @@ class _Incarnation:
             for partition, row in topic.partitions.items()
         )
 
+    def is_old_for_long(self, now: float) -> bool:
+        """Whether brokers have told nothing but what is older for long enough."""
+        if self.old_since is None:
+            self.old_since = now
+        return now - self.old_since >= _OLD_EPOCHS_S
+
     def replace(self, topic: Topic) -> None:
         """Another topic has the name."""
         self.number += 1
+        self.former.discard(topic.id)
         if self.id != NO_TOPIC_ID:
             self.former.add(self.id)
         self.epochs.clear()
@@ -189,7 +197,7 @@ class MetadataView:
         if known is None:
             self._incarnations[topic.name] = _Incarnation(topic)
             return True
-        if topic.id in known.former:
+        if topic.id in known.former and not known.is_old_for_long(self._clock()):
             return False
         has_ids = NO_TOPIC_ID not in (topic.id, known.id)
         if has_ids and topic.id != known.id:
@@ -197,9 +205,7 @@ class MetadataView:
         elif has_ids or not known.is_older(topic):
             known.old_since = None
             known.note(topic)
-        elif known.old_since is None:
-            known.old_since = self._clock()
-        elif self._clock() - known.old_since >= _OLD_EPOCHS_S:
+        elif known.is_old_for_long(self._clock()):
             known.replace(topic)
         return True
 

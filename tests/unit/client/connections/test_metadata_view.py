@@ -156,6 +156,28 @@ def test_topic_that_was_recreated_is_another_one_and_the_former_one_does_not_com
     assert heard == [["t"], ["t"], []]
 
 
+@pytest.mark.parametrize(("between", "is_back"), [(None, True), (b"o" * 16, False)])
+def test_topic_that_a_broker_that_was_behind_has_replaced_comes_back(
+    between: bytes | None, is_back: bool, view: MetadataView, clock: Clock
+):
+    """The client came while the topic was created again, and heard of the new one first. It took all
+    that was true for a former topic, for good.
+    """
+    view.take(response(("t", 0, [partition(0, 2, 0)]), topic_id=b"n" * 16))
+    view.take(response(("t", 0, [partition(0, 1, 5)]), topic_id=b"o" * 16))
+    view.take(response(("t", 0, [partition(0, 2, 0)]), topic_id=b"n" * 16))
+    clock.now += 9.9
+    view.take(response(("t", 0, [partition(0, 2, 0)]), topic_id=b"n" * 16))
+    assert view.topics["t"].id == b"o" * 16
+    if between is not None:
+        view.take(response(("t", 0, [partition(0, 1, 5)]), topic_id=between))
+    clock.now += 0.1
+    view.take(response(("t", 0, [partition(0, 2, 0)]), topic_id=b"n" * 16))
+
+    assert (view.topics["t"].id == b"n" * 16) == is_back
+    assert view.incarnation("t") == (2 if is_back else 1)
+
+
 def test_topic_with_an_id_is_the_same_whatever_the_epochs_of_a_broker_that_is_behind(
     view: MetadataView, clock: Clock
 ):
