@@ -160,8 +160,8 @@ def test_topic_that_was_recreated_is_another_one_and_the_former_one_does_not_com
 def test_topic_that_a_broker_that_was_behind_has_replaced_comes_back(
     between: bytes | None, is_back: bool, view: MetadataView, clock: Clock
 ):
-    """The client came while the topic was created again, and heard of the new one first. It took all
-    that was true for a former topic, for good.
+    """The client came while the topic was created again, and heard of the new one first: it took
+    that for a former topic, for good.
     """
     view.take(response(("t", 0, [partition(0, 2, 0)]), topic_id=b"n" * 16))
     view.take(response(("t", 0, [partition(0, 1, 5)]), topic_id=b"o" * 16))
