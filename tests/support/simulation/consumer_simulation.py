@@ -200,7 +200,7 @@ class Simulation:
         """
         log = self.brokers.leads[key].log
         known = [one.views[key].log.end for one in self.brokers.nodes if key in one.views]
-        offset = self.world.random.randint(log.start, max(log.start, min(log.end, *known)))
+        offset = self.world.random.randint(log.start, max(log.start, min([log.end, *known])))
         epoch = log.epoch_at(offset - 1) if self.world.random.random() < 0.5 else -1
         for program in self.open:
             program.seek(key, offset, epoch)
