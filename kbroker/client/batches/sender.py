@@ -433,14 +433,10 @@ class BatchSender:
             self._split_or_fail(batch, error)
             return
         if error.code in MOVED:
-            hint, leading = row.current_leader, node
-            if hint is not None and hint.leader_id >= 0:
-                leading = self._pool.set_leader(
-                    batch.topic, batch.partition, hint.leader_id, hint.leader_epoch
-                )
+            hint = row.current_leader
+            leader, epoch = (hint.leader_id, hint.leader_epoch) if hint is not None else (-1, -1)
             # A hint of an older epoch is not taken: it may be of another topic with that name.
-            if leading == node:
-                self._pool.doubt_leader(batch.topic, batch.partition, node)
+            if not self._pool.set_leader(batch.topic, batch.partition, leader, epoch, node):
                 self.metadata.refresh()
         if batch.producer[2] >= 0 and error.code in OUT_OF_STEP:
             self._resume_sequence(batch, error)

@@ -171,9 +171,8 @@ cdef class Accumulator:
     # -- topics
 
     def set_topic(self, str name not None, list leaders not None, list epochs not None, bint is_another=False) -> None:
-        """The nodes that lead the partitions of a topic, -1 where there is none, and their epochs.
-
-        An older epoch than the known one changes nothing, unless it is_another topic now. An empty list: it is gone.
+        """The nodes that lead the partitions of a topic, -1 where there is none, and their epochs. An older epoch than
+        the known one changes nothing, unless it is_another topic now. An empty list: it is gone.
         """
         cdef Topic* topic = self.known(name)
         cdef Part* part
@@ -191,50 +190,37 @@ cdef class Accumulator:
             self.begin()
             if is_another or epoch < 0 or epoch >= part.leader_epoch:
                 part.held = part.held or (part.leader != leader and part.in_flight > 0)
-                part.leader = leader
-                part.leader_epoch = epoch
+                part.leader, part.leader_epoch = leader, epoch
             if is_another:
                 forget_log(part)
             self.end()
         self.begin()
         topic.count = <int32_t>len(numbers)
-        if topic.sticky >= topic.count:
-            topic.sticky = 0
+        topic.sticky = topic.sticky if topic.sticky < topic.count else 0
         for i in range(topic.count, topic.room):
             topic.parts[i].leader = topic.parts[i].leader_epoch = -1  # another one may come back
             forget_log(topic.parts[i])
         self.news = True
         self.end()
 
-    def set_leader(self, str name not None, int32_t partition, int32_t leader, int32_t epoch) -> int:
-        """The same for one partition; the leader -1: none is known any more. Returns who leads as far as is known now."""
+    def set_leader(self, str name not None, int32_t partition, int32_t leader, int32_t epoch, int32_t denied_by=-1) -> bool:
+        """The same for one partition; the leader -1: none is known any more. Returns whether one is known now. If that
+        is a node that has denied it, what is told next is believed: the epoch may be of a former topic."""
         cdef Topic* topic = self.known(name)
         if topic == NULL or not 0 <= partition < topic.count:
-            return -1
+            return False
         cdef Part* part = topic.parts[partition]
         self.begin()
-        if leader < 0:
+        if leader >= 0 and (epoch < 0 or epoch >= part.leader_epoch):
+            part.leader, part.leader_epoch = leader, epoch
+        elif leader < 0 and denied_by < 0:
             part.leader = -1
-        elif epoch < 0 or epoch >= part.leader_epoch:
-            part.leader = leader
-            part.leader_epoch = epoch
-        cdef int32_t leading = part.leader
+        if part.leader == denied_by >= 0:
+            part.leader = part.leader_epoch = -1
+        cdef bint is_known = part.leader >= 0
         self.news = True
         self.end()
-        return leading
-
-    def doubt_leader(self, str name not None, int32_t partition, int32_t node) -> None:
-        """A node denies that it leads. If it is the known leader, what is told next is believed, whatever its epoch.
-
-        The known epoch may be of a former topic with that name, and all that follow are older.
-        """
-        cdef Topic* topic = self.known(name)
-        if topic == NULL or not 0 <= partition < topic.count or topic.parts[partition].leader != node:
-            return
-        self.begin()
-        topic.parts[partition].leader = topic.parts[partition].leader_epoch = -1
-        self.news = True
-        self.end()
+        return is_known
 
     cdef Topic* known(self, str name) except? NULL:
         found = self.index.get(name)

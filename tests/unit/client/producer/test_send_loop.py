@@ -428,12 +428,12 @@ def test_older_leader_epoch_is_believed_once_the_known_leader_denies_it():
     """A late hint may have been of a former topic with that name."""
     made = pool()
     made.set_leader("t", 0, 55, 9)
-    made.doubt_leader("t", 0, 44)
+    made.set_leader("t", 0, -1, -1, 44)
     made.set_topic("t", [44], [8])
     with ProduceLink(made) as link:
         send(made)
         assert link.turn() == [("connect", 55)], "somebody else has denied it"
-        made.doubt_leader("t", 0, 55)
+        made.set_leader("t", 0, 55, 3, 55)
         made.set_topic("t", [66], [8])
 
         assert link.turn() == [("connect", 66)]
