@@ -105,6 +105,7 @@ class _Incarnation:
 
     def note(self, topic: Topic) -> None:
         self.id = topic.id
+        self.former.discard(topic.id)
         for partition, row in topic.partitions.items():
             self.epochs[partition] = max(row.leader_epoch, self.epochs.get(partition, -1))
 
@@ -124,7 +125,6 @@ class _Incarnation:
     def replace(self, topic: Topic) -> None:
         """Another topic has the name."""
         self.number += 1
-        self.former.discard(topic.id)
         if self.id != NO_TOPIC_ID:
             self.former.add(self.id)
         self.epochs.clear()

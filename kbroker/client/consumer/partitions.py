@@ -262,9 +262,10 @@ class ReadPartition:
         """The partition has another leader. One that was asked where to begin may be silent for as
         long as a request may take.
         """
-        self.ask_now()
         if self.position is None and self.reset is not None and self.in_lookup:
             self.look_up(self.reset)
+        else:
+            self.ask_now()
 
     @property
     def is_to_be_placed(self) -> bool:

@@ -710,6 +710,20 @@ def test_response_that_comes_before_its_time_ends_the_long_waits(
     follower.run_until(lambda: waits(leader)[-1] == leader_link.EXPECTING_WAIT_MS)
 
 
+def test_responses_to_short_waits_are_not_taken_for_early_ones(
+    host: Make, leader: ScriptedLeader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clocks of turns differ by some ms: each would have asked for more short waits, for ever."""
+    monkeypatch.setattr(leader_link, "EXPECTING_MS", 200)
+    follower = host(replica_fetch_wait_max_ms=500)
+    leader.log().append(1)
+    leader.hurried = 1_000_000  # it responds to every fetch at once
+    follower.publish()
+    follower.run_until(lambda: waits(leader)[-1:] == [leader_link.EXPECTING_WAIT_MS])
+
+    follower.run_until(lambda: waits(leader)[-1] > leader_link.EXPECTING_WAIT_MS)
+
+
 @pytest.mark.parametrize(
     ("settings", "longest"),
     [
