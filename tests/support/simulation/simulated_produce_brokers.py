@@ -47,7 +47,7 @@ class Transaction:
     def __init__(self, producer: int) -> None:
         self.producer = producer
         self.epoch = 0
-        self.keys: set[Key] = set()
+        self.keys: dict[Key, None] = {}
         self.is_open = False
         self.last: bool | None = None
 
@@ -241,7 +241,7 @@ class ProduceBrokers(Brokers):
             for index in topic.partitions:
                 if known is not None and not error:
                     known.is_open = True
-                    known.keys.add((topic.name, index))
+                    known.keys[topic.name, index] = None
                 rows.append(
                     AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult(
                         partition_index=index, partition_error_code=error
@@ -280,7 +280,7 @@ def _response(rows: dict[Key, Any]) -> Any:
             ProduceResponse.TopicProduceResponse(
                 name=name, partition_responses=[row for key, row in rows.items() if key[0] == name]
             )
-            for name in {key[0] for key in rows}
+            for name in dict.fromkeys(key[0] for key in rows)
         ]
     )
 

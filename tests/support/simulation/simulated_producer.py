@@ -236,7 +236,7 @@ class SimulatedKafkaProducer(KafkaProducer):
     def append(self, topic: str, partition: int, value: bytes) -> Any:
         """The future of a record; None if the topic is not known yet."""
         self._pool.simulate(self._now_us)
-        made = self._append(topic, None, value, None, partition, None)
+        made = self._append(topic, None, value, None, partition, self._now_us // 1000)
         if made is None:
             self._sender.metadata._tracked.add(topic)
             self._sender.metadata.refresh()
