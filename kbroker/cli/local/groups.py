@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 from kbroker.cli.local.attached import AttachedBroker
+from kbroker.ipc.process_kinds import ProcessKind
 
+# An exporter is neither waited for that long, nor at all if it has shown no sign of life for so
+# long: what is said of a broker that is stuck must not come later for it.
 TIMEOUT_S = 2.0
 # BOUND: bytes of a response.
 BYTES_MAX = 64 << 20
 
 
 def exporter_text(broker: AttachedBroker, path: str, of_failure: bool = False) -> str | None:
-    """What the exporter answers; None if it does not in time, or there is none.
+    """What the exporter answers; None if it does not in time, or there is none. Raises Failed.
 
     of_failure: also what it answers with an error.
     """
     import http.client
 
     address = broker.status["metrics"]
-    if address is None:
+    if address is None or _is_silent(broker):
         return None
     host, _, port = address.rpartition(":")
     try:
@@ -37,6 +41,14 @@ def exporter_text(broker: AttachedBroker, path: str, of_failure: bool = False) -
         return None
     finally:
         connection.close()
+
+
+def _is_silent(broker: AttachedBroker) -> bool:
+    return any(
+        time.monotonic_ns() - int(row["heartbeat_ns"]) > TIMEOUT_S * 1e9
+        for one, row in broker.processes().items()
+        if one.kind == ProcessKind.EXPORTER
+    )
 
 
 def groups(broker: AttachedBroker) -> list[dict[str, Any]] | None:
