@@ -15,6 +15,7 @@ from support.brokers.all_processes import wait_until_all_serve
 from support.surfaces.console_calls import call, got
 
 from kbroker.client import KafkaProducer
+from kbroker.console.operation import LONG_MAX
 from kbroker.testing import Broker, wait_until
 
 pytestmark = pytest.mark.integration
@@ -110,6 +111,9 @@ def test_topics_are_searched_and_paged(broker: Broker, orders: str) -> None:
 
     assert found["total"] == 3
     assert [row["name"] for row in found["topics"]] == ["page-b", "page-c"]
+    for far in (2**31, LONG_MAX):
+        behind = got(broker, f"/topics?search=page-&skip={far}")
+        assert (behind["total"], behind["topics"], behind["next_cursor"]) == (3, [], None)
     for name in ("page-a", "page-b", "page-c"):
         got(broker, f"/topics/{name}", method="DELETE")
     assert got(broker, "/topics?search=page-")["total"] == 0

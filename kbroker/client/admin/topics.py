@@ -22,6 +22,7 @@ BROKER_DEFAULT = -1
 _FIRST_DELETE_BY_ROW = 6
 # BOUND: topics in one response, for who reads one after the other.
 _TOPICS_AT_ONCE = 100
+_SKIP_MAX = (1 << 31) - 1  # WIRE: no cluster has as many
 _NOT_THERE = frozenset({3, 17})  # UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION
 
 
@@ -124,7 +125,8 @@ class SearchedTopics(Sequence[TopicState]):
         if isinstance(index, slice):
             if index.step is not None or index.start is None or index.stop is None:
                 return [self[at] for at in range(*index.indices(len(self)))]
-            return self._ask(index.start, max(index.stop - index.start, 0))
+            first = min(index.start, _SKIP_MAX)
+            return self._ask(first, max(index.stop - index.start, 0))
         at = index if index >= 0 else len(self) + index
         if not self._first <= at < self._first + len(self._rows):
             self._first, self._rows = at, self._ask(at, _TOPICS_AT_ONCE)

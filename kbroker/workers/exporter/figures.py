@@ -140,29 +140,19 @@ class Figures:
         return self._groups.count
 
     def forget_lags(self) -> None:
-        """The next refresh asks for lags, and looks at partitions, however long ago it was done."""
-        self._seen_until_s = 0.0
+        """The next refresh asks for lags, however long ago it was done."""
         self._groups.forget()
 
     def exact_lags(self) -> dict[str, int]:
-        """The lag of each group that only has offsets of topics whose partitions are all led here:
-        of others, a follower here is behind the end, or has none.
-        """
-        led: dict[str, int] = {}
-        for one in self.seen():
-            if one.leads:
-                led[one.replica.topic] = led.get(one.replica.topic, 0) + 1
-        topics = self._image.topics
-        return self._groups.lags_in(
-            {name for name, count in led.items() if count == len(topics[name].partitions)}
-        )
+        """The lag of each group that this broker knows by itself, as of the last refresh."""
+        return self._groups.exact_lags()
 
     async def refresh(self) -> None:
         """Ask for what is not in shared memory, unless that was done a moment ago. If there is no
         topic of committed offsets, nobody is asked.
         """
         if not self._groups.is_fresh and OFFSETS_TOPIC in self._image.topics:
-            await self._groups.refresh(self.seen)
+            await self._groups.refresh(self._partitions.ends)
         if self._image.client_metrics and NATIVE in self._names:
             await self._pushed.refresh()
         else:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import mmap
 import time
-from array import array
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,7 +20,7 @@ from kbroker.ipc import calls
 from kbroker.ipc.process_table import Address
 from kbroker.ipc.rpc import Rpc
 from kbroker.workers.exporter.lag_history import LagHistory
-from kbroker.workers.exporter.partitions import Seen
+from kbroker.workers.exporter.partitions import ReadableEnds
 from kbroker.workers.exporter.record_ages import LOOKUPS_MAX, RecordAges
 
 # For so long an answer serves further scrapes.
@@ -32,7 +31,6 @@ ENTRY_BYTES = 32
 # Labels.
 GROUP, TOPIC = "consumergroup", "topic"
 
-Ends = dict[str, bytes]
 # committed offset, lag or -1
 Detail = tuple[str, str, int, int, int]
 # group, topic, sum of offsets, sum of lags or -1, largest lag or -1, its partition and offset
@@ -61,6 +59,7 @@ class LagCollector:
         self._history = history
         self._fresh_until_s = 0.0
         self._sums: list[Sum] = []
+        self._led: frozenset[str] = frozenset()
         self._shards: list[tuple[calls.WrittenOffsets, bytes, list[bytes | None]]] = []
         self._states: list[calls.GroupSummary] = []
         self.left_out = self.count = 0
@@ -76,18 +75,21 @@ class LagCollector:
         """What was told is of before."""
         self._fresh_until_s = 0.0
 
-    def lags_in(self, topics: Container[str]) -> dict[str, int]:
-        """The lag of each group that has offsets of these topics alone."""
+    def exact_lags(self) -> dict[str, int]:
+        """The lag of each group that only has offsets of topics whose partitions are all led here:
+        of others, a follower here is behind the end, or has none.
+        """
         lags: dict[str, int] = {}
         unknown = set()
-        for group, topic, _, lag, *_ in self._sums:
-            if lag < 0 or topic not in topics:
+        for row in self._sums:
+            group, topic, lag = row[0], row[1], row[3]
+            if lag < 0 or topic not in self._led:
                 unknown.add(group)
             else:
                 lags[group] = lags.get(group, 0) + lag
         return {group: lag for group, lag in lags.items() if group not in unknown}
 
-    async def refresh(self, seen: Callable[[], list[Seen]]) -> None:
+    async def refresh(self, ends: Callable[[], ReadableEnds]) -> None:
         """Ask all io workers. What one cannot tell is absent."""
         asked = [
             self._rpc.call(worker, calls.WRITE_OFFSETS, calls.Nothing()) for worker in self._workers
@@ -98,15 +100,16 @@ class LagCollector:
                 offsets.append(await call)
             except WireError:
                 offsets.append(None)
-        self._take(offsets, ends_of(seen()))
+        high_watermarks, self._led = ends()
+        self._take(offsets, high_watermarks)
         self._fresh_until_s = time.monotonic() + FRESH_S
         self._ages.begin()
         if self._history is not None:
             lags = (((group, topic), lag) for group, topic, _, lag, *_ in self._sums)
             self._history.maybe_add(lags, int(time.time() * 1000))
-            self._history.note((group, lag) for group, _, _, lag, *_ in self._sums)
+            self._history.note((row[0], row[3]) for row in self._sums)
 
-    def _take(self, offsets: list[calls.AllOffsets | None], ends: Ends) -> None:
+    def _take(self, offsets: list[calls.AllOffsets | None], ends: Mapping[str, bytes]) -> None:
         self._sums, self._shards, self._states = [], [], []
         self._group_labels.clear()
         self._topic_labels.clear()
@@ -264,17 +267,6 @@ class LagCollector:
             age = self._age(topic, partition, offset, lag)
             if age is not None:
                 yield pair_tags(group, topic, partition), round(age, 3)
-
-
-def ends_of(seen: list[Seen]) -> Ends:
-    """The high watermark of each partition that has a replica here; -1 for others."""
-    end_offsets: dict[str, array[int]] = {}
-    for one in seen:
-        ends = end_offsets.setdefault(one.replica.topic, array("q"))
-        while len(ends) <= one.replica.number:
-            ends.append(-1)
-        ends[one.replica.number] = one.high_watermark
-    return {topic: ends.tobytes() for topic, ends in end_offsets.items()}
 
 
 def _over(combine: Callable[[list[Any]], Any], values: list[Any]) -> Any:

@@ -6,6 +6,7 @@ broker that leads it, its log by each broker that has one.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import add
 from typing import NamedTuple
@@ -84,6 +85,15 @@ class Seen(NamedTuple):
     size: int
     segments: int
     figures: Row
+
+
+class ReadableEnds(NamedTuple):
+    """high_watermarks: by topic, int64 of each partition, -1 of those that have no replica here.
+    led: the topics whose partitions are all led here; of others, a follower here may be behind.
+    """
+
+    high_watermarks: dict[str, bytes]
+    led: frozenset[str]
 
 
 def _topic_bean(name: str, help: str) -> Bean:
@@ -224,6 +234,33 @@ class PartitionFigures:
                 row[SEGMENTS],
                 row,
             )
+
+    def ends(self) -> ReadableEnds:
+        """Of all topics that have a replica here: less to look for than ``look``, which pages of
+        the console cannot wait for.
+        """
+        end_of = self._table.readable_end
+        by_topic: dict[str, list[int]] = {}
+        led: dict[str, int] = {}
+        for replica in self.replicas():
+            image, topic, number = replica.image, replica.topic, replica.number
+            state = end_of(image.slot, image.slot_incarnation)
+            if state is None:
+                continue
+            end, leads = state
+            ends = by_topic.setdefault(topic, [])
+            if number > len(ends):
+                ends.extend([-1] * (number - len(ends)))
+            ends.append(end)
+            if leads:
+                led[topic] = led.get(topic, 0) + 1
+        topics = self._image.topics
+        return ReadableEnds(
+            {topic: array("q", ends).tobytes() for topic, ends in by_topic.items()},
+            frozenset(
+                topic for topic, count in led.items() if count == len(topics[topic].partitions)
+            ),
+        )
 
     def topic_samples(self, seen: Iterable[Seen]) -> Iterator[Samples]:
         """What passes through each topic."""

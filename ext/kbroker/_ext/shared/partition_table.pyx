@@ -182,6 +182,17 @@ cdef class PartitionTable:
             return None
         return data.role
 
+    def readable_end(self, int slot, uint32_t slot_incarnation) -> tuple:
+        """(high watermark, whether this broker leads); None unless such an incarnation is online.
+
+        For who looks at thousands of slots.
+        """
+        cdef SlotData data
+        self.check_slot(slot)
+        if not self.read_slot(slot, &data) or data.slot_incarnation != slot_incarnation or data.state != SLOT_ONLINE:
+            return None
+        return data.high_watermark.offset, data.role == ROLE_LEADER
+
     def reset(
         self, int slot, *, int state, uint32_t role=ROLE_NONE, uint32_t slot_incarnation=0, int leader_epoch=0,
         int partition_epoch=0, int log_dir_index=0
