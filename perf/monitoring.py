@@ -7,8 +7,9 @@
 scrape: /metrics, with a record in every partition: time until the last byte, CPU and memory of the
 exporter. Memory is the highest of some samples taken while it works on further scrapes. produce:
 latency of requests of one record at a fixed rate, for a while with a scrape every 5 s and for a
-while without, in turns. lag: the same scrape, and /groups, when 100 groups have committed an offset
-of every partition; every lag is checked. pages: from the click on a link of the console until
+while without, in turns; CPU of the processes that serve, and of the exporter. lag: the same scrape,
+and /groups, when 100 groups have committed an offset of every partition; every lag is checked.
+pages: from the click on a link of the console until
 Chromium shows the page, and each path of the API behind it, with as many topics as there are
 partitions, and twice as many groups; at first, when nothing is kept of the user, and later. Exits
 with 1 if a bar is missed.
@@ -25,6 +26,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -231,24 +233,57 @@ def latencies_us(broker: Watched, seconds: float) -> list[float]:
         return [1e6 * taken for taken in paced(client, f"{TOPIC}-0", batch, PRODUCE_RATE, seconds)]
 
 
+class ProduceWindow(NamedTuple):
+    """serving_s: CPU time of all processes but the exporter. exporter_percent: its own, of a
+    core.
+    """
+
+    p99_us: float
+    serving_s: float
+    exporter_percent: float
+
+
+def produce_window(broker: Watched, seconds: float) -> ProduceWindow:
+    exporter = broker.process_named(EXPORTER)
+    of_exporter = process_tree.Meter(partial(process_tree.cpu_seconds_of, exporter))
+    with process_tree.Meter(broker.cpu_seconds) as of_all, of_exporter:
+        p99_us = percentile(latencies_us(broker, seconds), 0.99)
+    return ProduceWindow(p99_us, of_all.cpu_s - of_exporter.cpu_s, of_exporter.percent)
+
+
 def measure_produce(broker: Watched, options: argparse.Namespace) -> Figures:
-    quiet: list[float] = []
-    scraped: list[float] = []
+    quiet: list[ProduceWindow] = []
+    scraped: list[ProduceWindow] = []
     latencies_us(broker, options.seconds / 5)
     for window in range(options.windows):
         if window % 2:
             with scraping(broker):
-                scraped.append(percentile(latencies_us(broker, options.seconds), 0.99))
+                scraped.append(produce_window(broker, options.seconds))
         else:
-            quiet.append(percentile(latencies_us(broker, options.seconds), 0.99))
+            quiet.append(produce_window(broker, options.seconds))
     return {
-        "quiet_p99_us": median(quiet),
-        "scraped_p99_us": median(scraped),
-        "p99_ratio": median(scraped) / median(quiet),
-        "quiet_p99_us_least": min(quiet),
-        "quiet_p99_us_most": max(quiet),
-        "scraped_p99_us_least": min(scraped),
-        "scraped_p99_us_most": max(scraped),
+        "p99_ratio": _median_p99_us(scraped) / _median_p99_us(quiet),
+        "serving_cpu_ratio": _serving_s(scraped) / _serving_s(quiet),
+        **_figures_of("quiet", quiet),
+        **_figures_of("scraped", scraped),
+    }
+
+
+def _median_p99_us(windows: Sequence[ProduceWindow]) -> float:
+    return median(one.p99_us for one in windows)
+
+
+def _serving_s(windows: Sequence[ProduceWindow]) -> float:
+    return median(one.serving_s for one in windows)
+
+
+def _figures_of(name: str, windows: Sequence[ProduceWindow]) -> Figures:
+    return {
+        f"{name}_p99_us": _median_p99_us(windows),
+        f"{name}_p99_us_least": min(one.p99_us for one in windows),
+        f"{name}_p99_us_most": max(one.p99_us for one in windows),
+        f"{name}_serving_s": _serving_s(windows),
+        f"{name}_exporter_percent": median(one.exporter_percent for one in windows),
     }
 
 
@@ -362,6 +397,9 @@ PARTS = {
                 Bar("quiet_p99_us", text="p99 µs without scrapes"),
                 Bar("scraped_p99_us", text="p99 µs with a scrape every 5 s"),
                 Bar("p99_ratio", "<= 1.1", "p99 with scrapes, of that without"),
+                Bar("serving_cpu_ratio", "<= 1.01", "CPU but the exporter's, of that without"),
+                Bar("quiet_exporter_percent", "<= 1", "the exporter without scrapes, % of a core"),
+                Bar("scraped_exporter_percent", text="the same with scrapes"),
             ),
         ),
         Cell(

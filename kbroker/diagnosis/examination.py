@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple, TypeVar
 
 from kbroker.client.admin.cluster import ClusterSummary, probe, summarize_cluster
 from kbroker.client.admin.configs import TOPIC, Setting, describe_configs
-from kbroker.client.admin.groups import ListedGroup, list_groups, offsets_of_groups
 from kbroker.client.admin.partitions import LogDirTotal, in_requests, log_dir_totals
 from kbroker.client.admin.topics import TopicState, list_topics
 from kbroker.client.admin.transactions import describe_transaction, list_transactions
-from kbroker.client.batches.offsets import TopicPartition, ends_of_existing
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import ClientError, RejectedError, UnsupportedByBroker
+from kbroker.diagnosis.group_progress import NotWatchedYet
 from kbroker.health.broker import DirectoryFact
 from kbroker.health.cluster import (
     ClientFact,
@@ -49,10 +48,9 @@ from kbroker.health.settings import (
 from kbroker.protocol.messages.describe_cluster import DescribeClusterRequest
 
 T = TypeVar("T")
-# BOUND: groups that are looked at, and transactions that are described.
-GROUPS_MAX = 1_000
-PROBES_AT_ONCE = 8
+# BOUND: transactions that are described.
 TRANSACTIONS_MAX = 20
+PROBES_AT_ONCE = 8
 # How long a broker may take to answer.
 REACHED_S = 3.0
 # A producer has so long by default (transaction.max.timeout.ms).
@@ -85,12 +83,11 @@ class _Asking:
 def examine(
     cluster: Cluster,
     *,
-    watch_s: float = 0.0,
+    groups: Callable[[], list[GroupFact]] | None = None,
     reaches: bool = True,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> Examination:
-    """Ask everything. watch_s: the time between two looks at groups that are behind; 0: groups are
-    not looked at. reaches: whether to connect to each broker. Raises UnreachableError, Timeout.
+    """Ask everything. groups: tells how those get on that are behind; None: they are not looked at.
+    reaches: whether to connect to each broker. Raises UnreachableError, Timeout.
     """
     asking = _Asking()
     state = summarize_cluster(cluster)
@@ -132,7 +129,7 @@ def examine(
         what = "groups, transactions and settings" if dangers is None else "groups and transactions"
         asking.unknown.append(f"{what}: not asked, as {away[0].subject} cannot be reached")
     else:
-        facts = _with_more(cluster, facts, asking, watch_s, sleep)
+        facts = _with_more(cluster, facts, asking, groups)
         if dangers is None:
             found = asking.ask(
                 "settings", lambda: dangerous_settings(cluster, len(facts.registered))
@@ -146,15 +143,17 @@ def _with_more(
     cluster: Cluster,
     facts: ClusterFacts,
     asking: _Asking,
-    watch_s: float,
-    sleep: Callable[[float], None],
+    groups: Callable[[], list[GroupFact]] | None,
 ) -> ClusterFacts:
     """What all brokers must answer."""
-    groups = None
-    if watch_s > 0:
-        groups = asking.ask("groups", lambda: _groups(cluster, watch_s, sleep))
+    behind = None
+    if groups is not None:
+        try:
+            behind = asking.ask("groups", groups)
+        except NotWatchedYet as error:
+            asking.unknown.append(str(error))
     open_for_long = asking.ask("transactions", lambda: _transactions(cluster, facts.now_ms))
-    return facts._replace(groups=groups or (), transactions=open_for_long or ())
+    return facts._replace(groups=behind or (), transactions=open_for_long or ())
 
 
 def _name(node: int) -> str:
@@ -279,58 +278,6 @@ def _transactions(cluster: Cluster, now_ms: int) -> list[TransactionFact]:
             if open_s * 1000 > max(TRANSACTION_OPEN_MS, state.timeout_ms):
                 facts.append(TransactionFact(row.transactional_id, open_s))
     return facts
-
-
-# -- groups
-
-
-def _groups(cluster: Cluster, watch_s: float, sleep: Callable[[float], None]) -> list[GroupFact]:
-    """Those that have not read all, and how they got on meanwhile."""
-    listed = list_groups(cluster)[:GROUPS_MAX]
-    began = time.monotonic()
-    before = _look(cluster, listed)
-    behind = [row for row in listed if _lag(before, row.group) > 0]
-    if not behind:
-        return []
-    sleep(watch_s)
-    after = _look(cluster, behind)
-    seconds = time.monotonic() - began
-    facts = []
-    for row in behind:
-        lag = _lag(after, row.group)
-        if lag <= 0:
-            continue
-        then, now = before.committed[row.group], after.committed[row.group]
-        read = sum(now[key] - then.get(key, now[key]) for key in now)
-        written = sum(
-            max(0, after.ends[key] - before.ends[key])
-            for key in now
-            if key in after.ends and key in before.ends
-        )
-        # Who is behind by what came since the last commit is not behind.
-        if lag > written:
-            members = 0 if row.state == "Empty" else 1
-            facts.append(GroupFact(row.group, lag, seconds, read, written, members))
-    return facts
-
-
-class _Look(NamedTuple):
-    committed: dict[str, dict[TopicPartition, int]]
-    ends: dict[TopicPartition, int]
-
-
-def _lag(look: _Look, group: str) -> int:
-    return sum(
-        max(0, look.ends[key] - offset)
-        for key, offset in look.committed.get(group, {}).items()
-        if key in look.ends
-    )
-
-
-def _look(cluster: Cluster, groups: Iterable[ListedGroup]) -> _Look:
-    offsets = offsets_of_groups(cluster, groups)
-    wanted = {key for rows in offsets.values() for key in rows}
-    return _Look(offsets, ends_of_existing(cluster, wanted))
 
 
 # -- settings

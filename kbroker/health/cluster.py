@@ -63,6 +63,11 @@ class DiskFact(NamedTuple):
     directory: DirectoryFact
 
 
+# Between two looks at groups: a little more than clients leave between two commits
+# (auto.commit.interval.ms).
+GROUP_WATCH_S = 6.0
+
+
 class GroupFact(NamedTuple):
     """A group that has not read all, looked at twice. seconds: between the looks. read, written:
     records that it has committed, and that came meanwhile.

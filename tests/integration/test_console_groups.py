@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -61,6 +62,23 @@ def test_group_without_members_has_lag_in_records_and_seconds(
     assert (second["lag"], second["seconds"]) == (0, 0.0)
     assert found["lag"] == listed[NASTY]["lag"] == 6
     assert found["members"] == []
+
+
+def test_group_that_stands_still_is_a_finding(broker: Broker, cluster: Cluster) -> None:
+    """Nobody waits for the second look: whoever asks again gets it."""
+    commit(cluster, "still", {("read", 0): (1, "")})
+
+    def finding() -> dict[str, Any] | None:
+        rows = {row["subject"]: row for row in got(broker, "/findings")["findings"]}
+        return rows.get("group still")
+
+    got(broker, "/findings")
+    found = wait_until(finding)
+    commit(cluster, "still", {("read", 0): (10, "")})
+
+    assert found["kind"] == "group-stands-still" and "no members" in found["what"]
+    assert found["command"].startswith("kbroker group describe still ")
+    wait_until(lambda: finding() is None)
 
 
 def test_group_has_members_with_their_partitions(broker: Broker) -> None:

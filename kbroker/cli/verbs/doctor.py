@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kbroker.cli.arguments import Action, CommandFailed, add_format, printed_document, seconds_from
 from kbroker.cli.cluster_text import since_text
 from kbroker.cli.connecting import add_connection, connected
+from kbroker.health.cluster import GROUP_WATCH_S
 from kbroker.wording import counted, shown
 
 if TYPE_CHECKING:
@@ -15,8 +17,6 @@ if TYPE_CHECKING:
     from kbroker.health.cluster import UnreachableFact
     from kbroker.health.finding import Finding
 
-# A little more than clients leave between two commits (auto.commit.interval.ms).
-WATCH_S = 6.0
 _EPILOG = """\
 It lists nothing that is well. A client first connects to one of the bootstrap addresses, which
 tells it the address of each broker: both must be reachable from here, with the same security
@@ -41,9 +41,10 @@ def _describe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--watch",
         type=seconds_from(0, 3600),
-        default=WATCH_S,
+        default=GROUP_WATCH_S,
         metavar="SECONDS",
-        help=f"time between two looks at groups that are behind (from 0, for none; {WATCH_S:g})",
+        help="time between two looks at groups that are behind (from 0, for none; "
+        f"{GROUP_WATCH_S:g})",
     )
     add_format(parser)
     add_connection(parser)
@@ -64,6 +65,7 @@ def _doctor(options: argparse.Namespace) -> None:
 def _examine(cluster: Cluster, watch_s: float) -> tuple[list[Finding], list[str]]:
     from kbroker.client.admin.cluster import probe_bootstrap
     from kbroker.diagnosis.examination import examine
+    from kbroker.diagnosis.group_progress import watched_groups
     from kbroker.health.cluster import ClusterFacts, UnreachableFact, findings
     from kbroker.health.finding import by_severity
 
@@ -76,7 +78,8 @@ def _examine(cluster: Cluster, watch_s: float) -> tuple[list[Finding], list[str]
     if len(away) == len(probes):
         # The controller may well be there.
         return findings(ClusterFacts(0, cluster.bootstrap, [], 0, unreachable=away)), []
-    examination = examine(cluster, watch_s=watch_s)
+    groups = partial(watched_groups, cluster, watch_s) if watch_s > 0 else None
+    examination = examine(cluster, groups=groups)
     known = {fact.address for fact in examination.facts.unreachable}
     facts = examination.facts._replace(
         unreachable=[

@@ -10,6 +10,7 @@ from kbroker.cli.arguments import Action, CommandFailed, add_format, printed_doc
 from kbroker.cli.cluster_text import missing_lines, unreachable_lines
 from kbroker.cli.connecting import add_connection, connected
 from kbroker.cli.verbs.top import add_choice, one_board
+from kbroker.wording import counted
 
 # The time of which ``--local`` shows rates.
 LOCAL_S = 1.0
@@ -86,7 +87,8 @@ def _status(options: argparse.Namespace) -> None:
     if state.controller is None:
         said.append("no broker is the controller")
     if state.offline:
-        said.append(f"{len(state.offline):,} partitions have no leader")
+        has = "has" if len(state.offline) == 1 else "have"
+        said.append(f"{counted(len(state.offline), 'partition')} {has} no leader")
     if said:
         raise CommandFailed("\n".join([*said, "kbroker doctor says what to do"]))
 
@@ -108,9 +110,11 @@ def _text(document: Mapping[str, Any]) -> str:
     rows = [
         {**row, "controller": "yes" if row["controller"] else None} for row in document["brokers"]
     ]
+    topics = counted(document["topics"], "topic")
+    partitions = counted(document["partitions"], "partition")
     return (
-        f"cluster {document['cluster_id'] or '-'}: {document['topics']} topics, "
-        f"{document['partitions']} partitions, {document['offline_partitions']} offline, "
+        f"cluster {document['cluster_id'] or '-'}: {topics}, "
+        f"{partitions}, {document['offline_partitions']} offline, "
         f"{document['under_replicated_partitions']} under-replicated\n{table_text(_COLUMNS, rows)}"
     )
 

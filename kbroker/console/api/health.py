@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from functools import partial
 from typing import cast
 
 from kbroker.client.admin.groups import list_groups
+from kbroker.client.admin.rights import sees_all_topics
 from kbroker.client.errors import ClientError
 from kbroker.console.answers import FindingRow, Findings, History
 from kbroker.console.operation import TEXT, CheckedRequest, Operation, Parameter
 from kbroker.diagnosis.examination import examine
+from kbroker.diagnosis.group_progress import GroupLook, look_at
 from kbroker.metrics.measured import DAY, HOUR, OF_BROKER, OF_DISKS, OF_GROUPS, OF_TOPICS
 
 WHOLE, TOPICS, GROUPS, DISKS = "broker", "topics", "groups", "log-dirs"
@@ -17,13 +21,25 @@ MEASURED = {WHOLE: OF_BROKER, TOPICS: OF_TOPICS, GROUPS: OF_GROUPS, DISKS: OF_DI
 
 
 def _findings(asked: CheckedRequest) -> Findings:
-    """Groups are not looked at twice here, which takes seconds: their curves say more."""
-    diagnosis = examine(asked.cluster)
+    """How groups get on is told from the look of an earlier call on."""
+    groups = None
+    if (watch := asked.groups) is not None:
+        groups = partial(watch.facts, asked.user, partial(_look, asked))
+    diagnosis = examine(asked.cluster, groups=groups)
     return {
         "findings": [cast(FindingRow, each.document) for each in diagnosis.findings],
         "unknown": list(diagnosis.facts.unknown),
         "at_ms": int(time.time() * 1000),
     }
+
+
+def _look(asked: CheckedRequest) -> GroupLook:
+    """At the groups of which this broker does not know by itself that they have read all."""
+    listed = list_groups(asked.cluster)
+    known: Mapping[str, int] = {}
+    if listed and sees_all_topics(asked.cluster):
+        known = asked.broker.exact_lags()
+    return look_at(asked.cluster, [row for row in listed if known.get(row.group) != 0])
 
 
 def _history(asked: CheckedRequest) -> History:
