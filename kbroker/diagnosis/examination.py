@@ -17,7 +17,11 @@ from kbroker.client.admin.cluster import ClusterSummary, probe, summarize_cluste
 from kbroker.client.admin.configs import TOPIC, Setting, describe_configs
 from kbroker.client.admin.partitions import LogDirTotal, in_requests, log_dir_totals
 from kbroker.client.admin.topics import TopicState, list_topics
-from kbroker.client.admin.transactions import describe_transaction, list_transactions
+from kbroker.client.admin.transactions import (
+    describe_transaction,
+    hanging_transactions,
+    list_transactions,
+)
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import ClientError, RejectedError, UnsupportedByBroker
 from kbroker.diagnosis.group_progress import NotWatchedYet
@@ -27,6 +31,7 @@ from kbroker.health.cluster import (
     ClusterFacts,
     DiskFact,
     GroupFact,
+    LeftOpenFact,
     MissingFact,
     PartitionFact,
     ReportedFact,
@@ -153,7 +158,10 @@ def _with_more(
         except NotWatchedYet as error:
             asking.unknown.append(str(error))
     open_for_long = asking.ask("transactions", lambda: _transactions(cluster, facts.now_ms))
-    return facts._replace(groups=behind or (), transactions=open_for_long or ())
+    left_open = asking.ask("hanging transactions", lambda: _left_open(cluster, facts.now_ms))
+    return facts._replace(
+        groups=behind or (), transactions=open_for_long or (), left_open=left_open or ()
+    )
 
 
 def _name(node: int) -> str:
@@ -278,6 +286,15 @@ def _transactions(cluster: Cluster, now_ms: int) -> list[TransactionFact]:
             if open_s * 1000 > max(TRANSACTION_OPEN_MS, state.timeout_ms):
                 facts.append(TransactionFact(row.transactional_id, open_s))
     return facts
+
+
+def _left_open(cluster: Cluster, now_ms: int) -> list[LeftOpenFact]:
+    rows = hanging_transactions(cluster, None, now_ms - TRANSACTION_OPEN_MS)
+    return [
+        LeftOpenFact(topic, number, row.open_from, row.last_timestamp)
+        for (topic, number), row in rows[:TRANSACTIONS_MAX]
+        if row.open_from is not None
+    ]
 
 
 # -- settings

@@ -88,6 +88,17 @@ class TransactionFact(NamedTuple):
     open_s: float
 
 
+class LeftOpenFact(NamedTuple):
+    """A transaction that no coordinator will end, in a partition from this offset on. last_ms: the
+    time of its last record.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    last_ms: int
+
+
 class ClientFact(NamedTuple):
     """A client that has to wait, as it uses more than its quota."""
 
@@ -118,6 +129,7 @@ class ClusterFacts(NamedTuple):
     disks: Sequence[DiskFact] = ()
     groups: Sequence[GroupFact] = ()
     transactions: Sequence[TransactionFact] = ()
+    left_open: Sequence[LeftOpenFact] = ()
     settings: Sequence[SettingFact] = ()
     clients: Sequence[ClientFact] = ()
     reported: Sequence[ReportedFact] = ()
@@ -258,6 +270,15 @@ def _of_transactions(facts: ClusterFacts) -> Iterator[Finding]:
             f"kafka-transactions --bootstrap-server {facts.bootstrap} forceTerminateTransaction "
             f"--transactionalId {name}",
             int(facts.now_ms - one.open_s * 1000),
+        )  # fmt: skip
+    for left in facts.left_open:
+        place = f"{shlex.quote(left.topic)} {left.partition} {left.offset}"
+        yield Finding(
+            "transaction-left-open", CRITICAL, CLUSTER, f"{left.topic}-{left.partition}",
+            f"a transaction is open from offset {left.offset} on, and no coordinator will end it",
+            "readers of committed records get no further",
+            f"kbroker transaction abort-hanging {place} -b {facts.bootstrap}",
+            left.last_ms,
         )  # fmt: skip
 
 

@@ -64,6 +64,19 @@ def test_group_without_members_has_lag_in_records_and_seconds(
     assert found["members"] == []
 
 
+def test_groups_are_sorted_by_their_lag(broker: Broker, cluster: Cluster) -> None:
+    for name, offset in (("sort-a", 9), ("sort-b", 1), ("sort-c", 5)):
+        commit(cluster, name, {("read", 0): (offset, "")})
+
+    found = got(broker, "/groups?search=sort-&sort=lag&limit=2")
+    rest = got(broker, f"/groups?search=sort-&sort=lag&limit=2&cursor={found['next_cursor']}")
+
+    rows = [(row["group"], row["lag"]) for row in found["groups"] + rest["groups"]]
+    assert rows == [("sort-b", 9), ("sort-c", 5), ("sort-a", 1)]
+    by_id = [row["group"] for row in got(broker, "/groups?search=sort-")["groups"]]
+    assert by_id == ["sort-a", "sort-b", "sort-c"]
+
+
 def test_group_that_stands_still_is_a_finding(broker: Broker, cluster: Cluster) -> None:
     """Nobody waits for the second look: whoever asks again gets it."""
     commit(cluster, "still", {("read", 0): (1, "")})

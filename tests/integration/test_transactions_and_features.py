@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -9,15 +12,18 @@ from support.brokers.zookeeper import skip_without_zookeeper
 from support.clients.wire_client import WireClient, batch_of, produce_request
 from support.surfaces.console_calls import got
 
+from kbroker.cli import command
 from kbroker.cli.kafka import table
 from kbroker.client import KafkaProducer
 from kbroker.client.admin.transactions import describe_producers, list_transactions
 from kbroker.client.connections.cluster import Cluster
+from kbroker.record.builder import BatchBuilder
 from kbroker.testing import Broker, wait_until
 from kbroker.testing import Cluster as Zookeepers
 
 pytestmark = pytest.mark.integration
 
+HOUR_MS = 3_600_000
 Run = Callable[..., tuple[int, list[str], str]]
 
 
@@ -102,12 +108,15 @@ def left_open() -> Iterator[tuple[Broker, int]]:
             for name in ("left", *(f"other-{number}" for number in range(5))):
                 client.create_topic(name)
             options = {"producer_id": 77, "producer_epoch": 0, "base_sequence": 0}
-            data = batch_of([b"v"], transactional=True, **options)
-            request = produce_request("left", {0: data}, acks=-1)
-            request.transactional_id = "forgotten"
-            response = client.call(request, 8)
-            assert response.responses[0].partition_responses[0].error_code == 0
+            leave_open(client, "left", batch_of([b"v"], transactional=True, **options))
         yield broker, 77
+
+
+def leave_open(client: WireClient, topic: str, batch: bytes) -> None:
+    request = produce_request(topic, {0: batch}, acks=-1)
+    request.transactional_id = "forgotten"
+    response = client.call(request, 8)
+    assert response.responses[0].partition_responses[0].error_code == 0
 
 
 def test_transaction_that_no_coordinator_knows_is_found_without_its_topic(
@@ -128,6 +137,25 @@ def test_transaction_that_no_coordinator_knows_is_found_without_its_topic(
     where = {"topic": "left", "partition": 0, "offset": 0}
     got(broker, "/transactions/hanging/abort", where)
     assert got(broker, "/transactions/hanging?minutes=0")["transactions"] == []
+
+
+def test_doctor_finds_a_transaction_that_no_coordinator_knows(
+    left_open: tuple[Broker, int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And says what ends it. That of ``left`` may still be one that somebody is at work on."""
+    broker, _ = left_open
+    batch = BatchBuilder(0, producer_id=78, producer_epoch=0, base_sequence=0, transactional=True)
+    batch.append(b"v", timestamp=int(time.time() * 1000) - HOUR_MS)
+    with WireClient((broker.host, broker.port)) as client:
+        leave_open(client, "other-1", batch.build())
+
+    assert command.main(["doctor", "-b", broker.bootstrap, "--watch", "0", "-o", "json"]) == 1
+    (found,) = json.loads(capsys.readouterr().out)["findings"]
+
+    assert (found["kind"], found["subject"]) == ("transaction-left-open", "other-1-0")
+    _, *words = shlex.split(found["command"])
+    assert command.main([*words, "--force"]) == 0
+    assert command.main(["doctor", "-b", broker.bootstrap, "--watch", "0"]) == 0
 
 
 def test_transaction_is_terminated_by_its_id(tool: Run, opened: str, broker: Broker) -> None:

@@ -64,6 +64,9 @@ from kbroker.wording import counted
 SECONDS_MAX = 100
 SECONDS_S = 1.5
 _FETCH_BYTES = 4096
+# BOUND: groups whose lag is looked up to sort them; the lag of others is unknown.
+SORTED_MAX = 1_000
+ID, LAG = "id", "lag"
 
 GROUP = Parameter("group", TEXT, "Its id.", required=True, length_min=1, length_max=1000)
 
@@ -71,8 +74,12 @@ GROUP = Parameter("group", TEXT, "Its id.", required=True, length_min=1, length_
 def _list(asked: CheckedRequest) -> Groups:
     values = asked.values
     groups = [row for row in list_groups(asked.cluster) if values["search"] in row.group]
+    if values["sort"] == LAG:
+        lags = _lags(asked, groups[:SORTED_MAX])
+        groups.sort(key=lambda row: (-lags.get(row.group, -1), row.group))
     page, after = page_of(groups, values, lambda row: row.group)
-    lags = _lags(asked, page)
+    if values["sort"] != LAG:
+        lags = _lags(asked, page)
     return {
         "total": len(groups),
         "groups": [
@@ -325,6 +332,7 @@ OPERATIONS = (
         Groups,
         (
             Parameter("search", TEXT, "Only those whose id contains this.", "", length_max=1000),
+            Parameter("sort", TEXT, "By id, or the largest lag first.", ID, one_of=(ID, LAG)),
             *paging(50, 200),
         ),
     ),

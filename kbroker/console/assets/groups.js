@@ -4,9 +4,10 @@ import { get } from "./api.js";
 import { add, h, raw } from "./dom.js";
 import { counted, number } from "./format.js";
 import { emptiness } from "./session.js";
-import { badge, pager, table } from "./widgets.js";
+import { badge, choice, pager, table } from "./widgets.js";
 
 const LIMIT = 50;
+const SORTED = [["id", "Id"], ["lag", "Largest lag"]];
 const GOOD = ["stable", "empty"];
 
 export const stateBadge = (state) =>
@@ -15,11 +16,21 @@ export const stateBadge = (state) =>
 export async function draw(root, at) {
   const search = at.query.get("search") || "";
   const skip = Number(at.query.get("skip") || 0);
-  const found = await get("/groups", { search, skip, limit: LIMIT }, at.signal);
+  const sort = at.query.get("sort") === "lag" ? "lag" : "id";
+  const found = await get("/groups", { search, sort, skip, limit: LIMIT }, at.signal);
   const box = h("input", { type: "search", placeholder: "Search by id", "aria-label": "Search groups", value: search });
   box.addEventListener("change", () => at.setQuery({ search: box.value, skip: null }));
+  const sorted = choice(SORTED, sort, { onchange: (event) => at.setQuery({ sort: event.target.value, skip: null }) });
   add(root, [
-    h("div", { class: "head" }, h("h1", null, "Groups"), h("span", { class: "muted" }, counted(found.total, "group")), h("span", { class: "grow" }), box),
+    h(
+      "div",
+      { class: "head" },
+      h("h1", null, "Groups"),
+      h("span", { class: "muted" }, counted(found.total, "group")),
+      h("span", { class: "grow" }),
+      h("label", null, h("span", { class: "muted" }, "Sort by"), sorted),
+      box,
+    ),
     h(
       "section",
       { class: "card" },

@@ -7,6 +7,7 @@ from kbroker.health.cluster import (
     ClusterFacts,
     DiskFact,
     GroupFact,
+    LeftOpenFact,
     MissingFact,
     PartitionFact,
     ReportedFact,
@@ -109,6 +110,7 @@ def test_the_worst_comes_first_and_everything_has_a_command() -> None:
             DiskFact(2, DirectoryFact("/f", True, None, None)),
         ],
         transactions=[TransactionFact("it's", 2_000)],
+        left_open=[LeftOpenFact("t", 3, 1234, 1_700_000_000_000)],
         settings=[SettingFact("min.insync.replicas", "1", 1, ["t"], "x", "alter {topic}")],
         reported=[ReportedFact(1, STUCK)],
     )
@@ -119,7 +121,7 @@ def test_the_worst_comes_first_and_everything_has_a_command() -> None:
     assert all(one.command and one.cost for one in found)
     assert {one.kind for one in found} == {
         "no-controller", "broker-unreachable", "disk-full", "log-dir-failed", "transaction-hangs",
-        "setting-endangers-data", "process-stuck",
+        "setting-endangers-data", "process-stuck", "transaction-left-open",
     }  # fmt: skip
     (transaction,) = [one for one in found if one.kind == "transaction-hangs"]
     assert transaction.command is not None
