@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fault.clients.proxies import Proxy
 from fault.clients.scene import BROKERS, SETTINGS, SPARE, Scene
+from kazoo.client import KazooClient
 from support.brokers.kafka_servers import (
     REPLICATED,
     Kafka,
@@ -18,7 +19,7 @@ from support.brokers.kafka_servers import (
     join_quorum,
 )
 
-from kbroker.testing import zookeeper
+from kbroker.testing import wait_until, zookeeper
 from perf.brokers import free_ports
 
 _REPLICATED = {
@@ -89,7 +90,20 @@ class Kafka27Scene(_KafkaScene):
         servers = [Kafka27(directory / str(n), place, broker_id=str(n)) for n in range(BROKERS + 1)]
         for server in servers:
             server.config["zookeeper.session.timeout.ms"] = "6000"
+        self._store = KazooClient(place)
+        self._store.start()
         super().__init__(servers)
+
+    def begin(self, broker: int) -> None:
+        # It ends at once if its former session is still there.
+        registration = f"/brokers/ids/{broker}"
+        wait_until(lambda: self._store.exists(registration) is None, 60, "its session has ended")
+        super().begin(broker)
+
+    def close(self) -> None:
+        super().close()
+        self._store.stop()
+        self._store.close()
 
 
 class KRaftScene(_KafkaScene):
