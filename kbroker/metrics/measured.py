@@ -23,6 +23,8 @@ CONNECTIONS, REQUESTS = "connections", "requests"
 # What of a request -> its row of times: that of its API key.
 TIMES: Mapping[str, int] = {"produce_ms": 0, "fetch_ms": 1}
 TOPIC_IN, TOPIC_OUT, LAG, FREE = "topic_bytes_in", "topic_bytes_out", "lag", "free_bytes"
+CLIENT_IN, CLIENT_OUT = "client_bytes_in", "client_bytes_out"
 HOUR, DAY = "hour", "day"
 OF_BROKER = (*RATES, REQUESTS, CONNECTIONS, *TIMES)
 OF_TOPICS, OF_GROUPS, OF_DISKS = (TOPIC_IN, TOPIC_OUT), (LAG,), (FREE,)
+OF_CLIENTS = CLIENT_IN, CLIENT_OUT

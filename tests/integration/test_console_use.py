@@ -199,6 +199,23 @@ def test_quota_is_set_and_removed_in_a_dialog(page: Browser, broker: Broker) -> 
     assert got(broker, "/quotas")["total"] == 0
 
 
+HAS = "return document.querySelector(`[aria-label='${arguments[0]}']`) !== null"
+
+
+def test_overview_shows_which_topics_and_clients_are_busy(page: Browser, broker: Broker) -> None:
+    with KafkaProducer(bootstrap_servers=broker.bootstrap, client_id=ATTACK) as producer:
+        visit(page, broker, "overview", "Who is busy")
+
+        def is_shown() -> bool:
+            producer.send("wide", b"v" * 1000, partition=0).get(60)
+            return all(page.run(HAS, f"{name} that are busy") for name in ("Topics", "Clients"))
+
+        wait_until(is_shown, 60, "both are told of")
+    rows = page.text("[aria-label='Clients that are busy']")
+    assert ATTACK[:40] in rows  # names are cut
+    assert "wide" in page.text("[aria-label='Topics that are busy']")
+
+
 def test_move_is_shown_before_it_is_done(page: Browser, broker: Broker) -> None:
     visit(page, broker, "reassignments", "No partition is being moved")
 

@@ -8,16 +8,30 @@ from functools import partial
 from typing import cast
 
 from kbroker.client.admin.groups import list_groups
-from kbroker.client.admin.rights import sees_all_topics
+from kbroker.client.admin.rights import rights_on_cluster, sees_all_topics
 from kbroker.client.errors import ClientError
 from kbroker.console.answers import FindingRow, Findings, History
 from kbroker.console.operation import TEXT, CheckedRequest, Operation, Parameter
 from kbroker.diagnosis.examination import examine
 from kbroker.diagnosis.group_progress import GroupLook, look_at
-from kbroker.metrics.measured import DAY, HOUR, OF_BROKER, OF_DISKS, OF_GROUPS, OF_TOPICS
+from kbroker.metrics.measured import (
+    DAY,
+    HOUR,
+    OF_BROKER,
+    OF_CLIENTS,
+    OF_DISKS,
+    OF_GROUPS,
+    OF_TOPICS,
+)
 
-WHOLE, TOPICS, GROUPS, DISKS = "broker", "topics", "groups", "log-dirs"
-MEASURED = {WHOLE: OF_BROKER, TOPICS: OF_TOPICS, GROUPS: OF_GROUPS, DISKS: OF_DISKS}
+WHOLE, TOPICS, GROUPS, DISKS, CLIENTS = "broker", "topics", "groups", "log-dirs", "clients"
+MEASURED = {
+    WHOLE: OF_BROKER,
+    TOPICS: OF_TOPICS,
+    GROUPS: OF_GROUPS,
+    DISKS: OF_DISKS,
+    CLIENTS: OF_CLIENTS,
+}
 
 
 def _findings(asked: CheckedRequest) -> Findings:
@@ -43,7 +57,9 @@ def _look(asked: CheckedRequest) -> GroupLook:
 
 
 def _history(asked: CheckedRequest) -> History:
-    """Of this broker, since the exporter has run; topics and groups that the user may see."""
+    """Of this broker, since the exporter has run; topics and groups that the user may see, and
+    clients if he may describe the cluster.
+    """
     of = asked.values["of"]
     step_s, times, series, left_out = asked.broker.history(asked.values["span"], MEASURED[of])
     names = {name for _, name in series}
@@ -51,6 +67,8 @@ def _history(asked: CheckedRequest) -> History:
         names &= asked.cluster.topics(names).keys()
     elif of == GROUPS:
         names &= _visible_groups(asked)
+    elif of == CLIENTS and not _may_describe_cluster(asked):
+        names = set()
     return {
         "broker": asked.broker.broker_id,
         "step_s": step_s,
@@ -69,6 +87,13 @@ def _visible_groups(asked: CheckedRequest) -> set[str]:
         return {row.group for row in list_groups(asked.cluster)}
     except ClientError:
         return set()
+
+
+def _may_describe_cluster(asked: CheckedRequest) -> bool:
+    try:
+        return "DESCRIBE" in (rights_on_cluster(asked.cluster) or ())
+    except ClientError:
+        return False
 
 
 OPERATIONS = (

@@ -87,6 +87,45 @@ function groups(found) {
   );
 }
 
+// The topics and clients that most bytes a second come from and go to, on this broker.
+export function busiest(at) {
+  const of = (kind, title, link) => {
+    const place = h("div", null, h("p", { class: "muted" }, "…"));
+    get("/history", { of: kind, span: "hour" }, at.signal)
+      .then((found) => fill(place, busyRows(found, title, link)))
+      .catch(() => {});
+    return place;
+  };
+  const topic = (name) => h("a", { href: "#/topics/" + encodeURIComponent(name) }, raw(name));
+  return card("Who is busy", of("topics", "Topic", topic), of("clients", "Client", raw));
+}
+
+function busyRows(found, title, link) {
+  const sums = new Map();
+  for (const row of found.series) {
+    const known = sums.get(row.of);
+    const points = known ? known.map((value, n) => plus(value, row.points[n])) : row.points;
+    sums.set(row.of, points);
+  }
+  const rows = [...sums]
+    .map(([name, points]) => ({ name, points, now: last(told(points)) }))
+    .filter((row) => row.now > 0)
+    .sort((a, b) => b.now - a.now)
+    .slice(0, 5);
+  return table(
+    [
+      { title, name: true, cell: (row) => link(row.name) },
+      { title: "In and out", number: true, cell: (row) => `${bytes(row.now)}/s` },
+      { title: "Last hour", wide: true, cell: (row) => spark(row.points, `bytes a second of ${row.name}`) },
+    ],
+    rows,
+    `No ${title.toLowerCase()} is busy, as far as is known yet.`,
+    `${title}s that are busy`,
+  );
+}
+
+const plus = (one, other) => (one === null ? other : other === null ? one : one + other);
+
 // A bar for each log directory of this broker, and when it will be full.
 export function disks(rows) {
   return card(

@@ -17,6 +17,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
+from kbroker._ext.shared.client_figures import read_clients
 from kbroker._ext.shared.request_times import TimesView
 from kbroker.cluster.image import ClusterImage
 from kbroker.errors import NO_ROOM_TO_ACCEPT, WireError
@@ -205,7 +206,15 @@ class ExporterWorker(Worker):
             TimesView(self.context.request_times, timed),
             lambda: self.health.facts().directories,
             lambda: self._console.lags_elsewhere.by_group | self.lag_history.by_group,
+            self._client_bytes,
         )
+
+    def _client_bytes(self) -> Iterator[tuple[str, int, int]]:
+        """Clients that have no row of their own are left out."""
+        networks = len(self.processes.of_kind(ProcessKind.NETWORK))
+        for row in read_clients(self.context.client_figures, networks):
+            if row[1] >= 0:
+                yield row[2].decode("utf-8", "replace"), row[7], row[8]
 
     def offline_dirs(self) -> int:
         """How many log directories are offline."""

@@ -19,19 +19,20 @@ from kbroker.metrics.measured import HOUR
 # Seconds of a step, and how many steps there are: an hour and a day.
 FINE_S, FINE_POINTS = 10, 360
 COARSE_S, COARSE_POINTS = 300, 288
-# BOUND: series, of four bytes a point: 1.3 MB in all. Those of topics and of groups that may be
-# among them; the busiest are.
-SERIES_MAX = 500
-TOPICS_MAX, GROUPS_MAX = 100, 200
+# BOUND: series, of four bytes a point: 1.6 MB in all. Of how many topics, groups and clients they
+# may be: of the busiest.
+SERIES_MAX = 600
+TOPICS_MAX, GROUPS_MAX, CLIENTS_MAX = 100, 200, 50
 NOTHING = math.nan
 
-# What is measured, and of what: the broker ("") or a topic, a group, a log directory.
+# What is measured, and of what: the broker ("") or a topic, a group, a client id, a log
+# directory.
 Key = tuple[str, str]
 
 
 class MetricCurves(NamedTuple):
     """times_ms: since 1970, the oldest first. series: by what is measured and of what; None: no
-    figure. left_out: how many topics and groups there is no series of.
+    figure. left_out: how many topics, groups and clients there is no series of.
     """
 
     step_s: int

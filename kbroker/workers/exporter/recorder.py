@@ -1,7 +1,7 @@
 """What the history is made of: figures of shared memory, one step after the other.
 
 Those of the broker as a whole need nobody and no names, so they are there from its start. Those of
-topics and groups begin with the first scrape, or the first page of the console.
+topics, groups and clients begin with the first scrape, or the first page of the console.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from kbroker.health.broker import DirectoryFact
 from kbroker.metrics import catalog
 from kbroker.metrics.catalog import MetricRow
 from kbroker.metrics.measured import (
+    CLIENT_IN,
+    CLIENT_OUT,
     CONNECTIONS,
     FREE,
     LAG,
@@ -27,6 +29,7 @@ from kbroker.metrics.measured import (
 )
 from kbroker.metrics.slots import Counters
 from kbroker.workers.exporter.history import (
+    CLIENTS_MAX,
     GROUPS_MAX,
     TOPICS_MAX,
     Key,
@@ -37,6 +40,8 @@ from kbroker.workers.exporter.history import (
 if TYPE_CHECKING:
     from kbroker.workers.exporter.partitions import Seen
 
+# Bytes in and out, by name.
+Totals = dict[str, tuple[int, int]]
 # Of ``Seen.figures``; that module is not needed before somebody asks.
 BYTES_IN, BYTES_OUT = 1, 7
 P99 = (0.99,)
@@ -44,7 +49,7 @@ P99 = (0.99,)
 
 class Recorder:
     """rows: the counters of each process. times: of requests. directories: of the broker. lags: of
-    groups, as far as they are known.
+    groups, as far as they are known. clients: of each row the client id, bytes in, out.
     """
 
     def __init__(
@@ -54,6 +59,7 @@ class Recorder:
         times: TimesView,
         directories: Callable[[], Iterable[DirectoryFact]],
         lags: Callable[[], Mapping[str, int]],
+        clients: Callable[[], Iterable[tuple[str, int, int]]],
     ) -> None:
         self.history = history
         self._rows = rows
@@ -62,10 +68,12 @@ class Recorder:
         self._before: dict[str, int] = {}
         self._histograms: dict[str, bytes] = {}
         # Of topics that nothing has passed through, there is nothing; None: not looked at yet.
-        self._topics: dict[str, tuple[int, int]] | None = None
+        self._topics: Totals | None = None
+        self._clients: Totals | None = None
         self._at_ns = 0
-        self._topics_at_ns = 0
+        self._topics_at_ns = self._clients_at_ns = 0
         self._lags = lags
+        self._read_clients = clients
 
     def step(self, seen: Callable[[], Iterable[Seen]] | None, now_ms: int) -> None:
         """Add a point. seen: replicas, if anybody follows the image."""
@@ -87,7 +95,9 @@ class Recorder:
         for one in self._directories():
             if one.free_bytes is not None:
                 values[FREE, one.path] = one.free_bytes
-        left_out = self._add_topics(values, seen, now_ns) if seen is not None else 0
+        left_out = 0
+        if seen is not None:
+            left_out = self._add_topics(values, seen, now_ns) + self._add_clients(values, now_ns)
         left_out += self._add_groups(values)
         self.history.add(values, now_ms, left_out)
 
@@ -109,7 +119,7 @@ class Recorder:
         self, values: dict[Key, float], seen: Callable[[], Iterable[Seen]], now_ns: int
     ) -> int:
         """The busiest ones; returns how many others there are."""
-        totals: dict[str, tuple[int, int]] = {}
+        totals: Totals = {}
         names: dict[str, None] = {}
         for one in seen():
             name, figures = one.replica.topic, one.figures
@@ -121,15 +131,28 @@ class Recorder:
         self._topics, self._topics_at_ns = totals, now_ns
         if before is None:
             return 0
-        rates = {}
-        for name, (taken, given) in totals.items():
-            then = before.get(name, (0, 0))
-            rates[name] = max(0, taken - then[0]) / passed_s, max(0, given - then[1]) / passed_s
+        rates = _rates(totals, before, passed_s)
         kept = busiest({name: sum(both) for name, both in rates.items()}, TOPICS_MAX)
         kept.update(islice((name for name in names if name not in rates), TOPICS_MAX - len(kept)))
         for name in kept:
             values[TOPIC_IN, name], values[TOPIC_OUT, name] = rates.get(name, (0.0, 0.0))
         return len(names) - len(kept)
+
+    def _add_clients(self, values: dict[Key, float], now_ns: int) -> int:
+        """The busiest ones, by client id; returns how many others there are."""
+        totals: Totals = {}
+        for name, more_in, more_out in self._read_clients():
+            taken, given = totals.get(name, (0, 0))
+            totals[name] = (taken + more_in, given + more_out)
+        before, passed_s = self._clients, (now_ns - self._clients_at_ns) / 1e9
+        self._clients, self._clients_at_ns = totals, now_ns
+        if before is None:
+            return 0
+        rates = _rates(totals, before, passed_s)
+        kept = busiest({name: sum(both) for name, both in rates.items()}, CLIENTS_MAX)
+        for name in kept:
+            values[CLIENT_IN, name], values[CLIENT_OUT, name] = rates[name]
+        return len(rates) - len(kept)
 
     def _add_groups(self, values: dict[Key, float]) -> int:
         """Those with the largest lag; returns how many others there are."""
@@ -138,3 +161,12 @@ class Recorder:
         for name in kept:
             values[LAG, name] = lags[name]
         return len(lags) - len(kept)
+
+
+def _rates(totals: Totals, before: Totals, passed_s: float) -> dict[str, tuple[float, float]]:
+    """A second. What was not there before counts from nothing."""
+    rates = {}
+    for name, (taken, given) in totals.items():
+        then = before.get(name, (0, 0))
+        rates[name] = max(0, taken - then[0]) / passed_s, max(0, given - then[1]) / passed_s
+    return rates

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +11,8 @@ import pytest
 
 from kbroker._ext.shared.partition_table import LEADER, ONLINE
 from kbroker.cluster.image import ClusterImage
-from kbroker.metrics.measured import HOUR, TOPIC_IN
-from kbroker.workers.exporter.history import TOPICS_MAX, MetricHistory
+from kbroker.metrics.measured import CLIENT_IN, CLIENT_OUT, HOUR, OF_CLIENTS, TOPIC_IN
+from kbroker.workers.exporter.history import CLIENTS_MAX, TOPICS_MAX, MetricHistory
 from kbroker.workers.exporter.partitions import LocalReplica, PartitionFigures, Seen
 from kbroker.workers.exporter.recorder import Recorder
 
@@ -111,9 +111,9 @@ def replica(topic: str, taken: int) -> Seen:
     return Seen(LocalReplica(topic, 0, image), True, 0, 5, 5, 5, 100, 1, row)
 
 
-def recorder(history: MetricHistory) -> Recorder:
+def recorder(history: MetricHistory, clients: Iterable[tuple[str, int, int]] = ()) -> Recorder:
     times: Any = SimpleNamespace(histogram=lambda *of: bytes(8 * 64))
-    return Recorder(history, [], times, list, dict)
+    return Recorder(history, [], times, list, dict, lambda: clients)
 
 
 def test_idle_topics_have_curves_but_nothing_is_remembered_of_them(
@@ -134,6 +134,26 @@ def test_idle_topics_have_curves_but_nothing_is_remembered_of_them(
     assert (len(rates), found.left_out) == (TOPICS_MAX, 51)
     assert rates.pop("busy") > 0  # type: ignore[operator]
     assert set(rates.values()) == {0.0}
+
+
+def test_busiest_clients_have_curves_and_the_others_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A client has a row in each network process."""
+    history = MetricHistory()
+    clients = [("busy", 100, 0), ("busy", 50, 5), *((f"c{n}", 0, 7) for n in range(CLIENTS_MAX))]
+    recording = recorder(history, clients)
+    monkeypatch.setattr("kbroker.workers.exporter.recorder.summary", lambda *of: (0, 0, [0.0]))
+
+    recording.step(list, START_MS)
+    assert history.of(HOUR, OF_CLIENTS).series == {}
+    clients[0] = ("busy", 400, 0)
+    recording.step(list, START_MS + 10_000)
+
+    found = history.of(HOUR, OF_CLIENTS)
+    assert (len(found.series), found.left_out) == (2 * CLIENTS_MAX, 1)
+    assert found.series[CLIENT_IN, "busy"][-1] > 0  # type: ignore[operator]
+    assert found.series[CLIENT_OUT, "busy"][-1] == 0.0
 
 
 def test_topic_that_begins_after_the_first_look_counts_from_nothing(
