@@ -237,7 +237,8 @@ def test_empty_broker_shows_how_to_begin(page: Browser) -> None:
 
 PAGES_OF_MANY = [
     # path, text, the most rows of tables, and requests of the API
-    ("overview", "10,000", 30, 3),  # and what it was like for an hour: broker, groups
+    # and what it was like for an hour: broker, groups, topics, clients
+    ("overview", "10,000", 40, 8),
     ("topics", "10,000 topics", 101, 1),
     ("topics?search=09999", "topic-09999", 2, 1),
     ("topics?skip=9900", "topic-09999", 101, 1),

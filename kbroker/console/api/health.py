@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import cast
 
@@ -11,7 +12,7 @@ from kbroker.client.admin.groups import list_groups
 from kbroker.client.admin.rights import rights_on_cluster, sees_all_topics
 from kbroker.client.errors import ClientError
 from kbroker.console.answers import FindingRow, Findings, History
-from kbroker.console.operation import TEXT, CheckedRequest, Operation, Parameter
+from kbroker.console.operation import INTEGER, TEXT, CheckedRequest, Operation, Parameter
 from kbroker.diagnosis.examination import examine
 from kbroker.diagnosis.group_progress import GroupLook, look_at
 from kbroker.metrics.measured import (
@@ -24,6 +25,8 @@ from kbroker.metrics.measured import (
     OF_TOPICS,
 )
 
+# BOUND: topics, groups or clients of a history.
+NAMES_MAX = 1_000
 WHOLE, TOPICS, GROUPS, DISKS, CLIENTS = "broker", "topics", "groups", "log-dirs", "clients"
 MEASURED = {
     WHOLE: OF_BROKER,
@@ -69,6 +72,11 @@ def _history(asked: CheckedRequest) -> History:
         names &= _visible_groups(asked)
     elif of == CLIENTS and not _may_describe_cluster(asked):
         names = set()
+    now: dict[str, float] = {}
+    for (_, name), points in series.items():
+        if name in names:
+            now[name] = now.get(name, 0.0) + _last(points)
+    names = set(heapq.nlargest(asked.values["most"], now, key=now.__getitem__))
     return {
         "broker": asked.broker.broker_id,
         "step_s": step_s,
@@ -87,6 +95,10 @@ def _visible_groups(asked: CheckedRequest) -> set[str]:
         return {row.group for row in list_groups(asked.cluster)}
     except ClientError:
         return set()
+
+
+def _last(points: Sequence[float | None]) -> float:
+    return next((one for one in reversed(points) if one is not None), 0.0)
 
 
 def _may_describe_cluster(asked: CheckedRequest) -> bool:
@@ -111,6 +123,14 @@ OPERATIONS = (
         (
             Parameter("span", TEXT, "The last hour or day.", HOUR, one_of=(HOUR, DAY)),
             Parameter("of", TEXT, "What is measured.", WHOLE, one_of=tuple(MEASURED)),
+            Parameter(
+                "most",
+                INTEGER,
+                "Of so many topics, groups or clients: those with the largest figures now.",
+                NAMES_MAX,
+                low=1,
+                high=NAMES_MAX,
+            ),
         ),
     ),
 )  # fmt: skip

@@ -17,6 +17,7 @@ const SHOWN = [
   ["connections", "Connections", (v) => number(Math.round(v))],
   ["failures", "Failed", (v) => `${rate(v)} /s`],
 ].map(([what, label, shown]) => [what, label, known(shown)]);
+const SHOWN_ROWS = 5;
 const SPANS = [["hour", "Last hour"], ["day", "Last day"]];
 
 export const last = (points) => (points.length ? points[points.length - 1] : null);
@@ -63,7 +64,7 @@ function tile(label, figure, points, more) {
 // The groups that are furthest behind, of those that this broker coordinates.
 export function behind(at) {
   const place = h("div", null, h("p", { class: "muted" }, "…"));
-  get("/history", { of: "groups", span: "hour" }, at.signal)
+  get("/history", { of: "groups", span: "hour", most: SHOWN_ROWS }, at.signal)
     .then((found) => fill(place, groups(found)))
     .catch(() => {});
   return card("What is behind", place);
@@ -73,8 +74,7 @@ function groups(found) {
   const rows = found.series
     .map((row) => ({ ...row, lag: last(told(row.points)) }))
     .filter((row) => row.lag > 0)
-    .sort((a, b) => b.lag - a.lag)
-    .slice(0, 5);
+    .sort((a, b) => b.lag - a.lag);
   return table(
     [
       { title: "Group", name: true, cell: (row) => h("a", { href: "#/groups/" + encodeURIComponent(row.of) }, raw(row.of)) },
@@ -91,7 +91,7 @@ function groups(found) {
 export function busiest(at) {
   const of = (kind, title, link) => {
     const place = h("div", null, h("p", { class: "muted" }, "…"));
-    get("/history", { of: kind, span: "hour" }, at.signal)
+    get("/history", { of: kind, span: "hour", most: SHOWN_ROWS }, at.signal)
       .then((found) => fill(place, busyRows(found, title, link)))
       .catch(() => {});
     return place;
@@ -110,8 +110,7 @@ function busyRows(found, title, link) {
   const rows = [...sums]
     .map(([name, points]) => ({ name, points, now: last(told(points)) }))
     .filter((row) => row.now > 0)
-    .sort((a, b) => b.now - a.now)
-    .slice(0, 5);
+    .sort((a, b) => b.now - a.now);
   return table(
     [
       { title, name: true, cell: (row) => link(row.name) },
