@@ -94,7 +94,7 @@ def _operation(each: Operation, schemas: Schemas) -> dict[str, Any]:
             "required": row.required,
             "description": row.text,
             "schema": _schema(row),
-            **({"style": "form", "explode": False} if row.kind == INTEGERS else {}),
+            **({"style": "form", "explode": False} if row.kind in (INTEGERS, TEXTS) else {}),
         }
         for row in each.query
     ]

@@ -70,6 +70,8 @@ class Parameter:
             return self._whole(given)
         if self.kind == INTEGERS:
             return self._all([self._whole(each) for each in given.split(",")])
+        if self.kind == TEXTS:
+            return self.check(given.split(","))
         return self.check(given)
 
     def check(self, given: Any) -> Any:

@@ -72,6 +72,8 @@ def test_history_has_rates_since_the_start_of_the_broker(broker: Broker) -> None
     assert free["points"][-1] > 0
     assert free["of"] == str(broker.data_dir)
     assert got(broker, "/history?span=day")["step_s"] == 300
+    both = got(broker, "/history?of=broker,log-dirs&most=1")["series"]
+    assert {row["of"] for row in both} == {"", str(broker.data_dir)}
 
 
 def test_overview_has_brokers_processes_and_counts(broker: Broker, orders: str) -> None:
@@ -168,6 +170,7 @@ def test_dry_run_creates_and_adds_nothing(broker: Broker, orders: str) -> None:
         ("/overview", {}, 405, "this path allows GET"),
         ("/topics?cursor=x", None, 400, "cursor: this is none"),
         ("/history?span=year", None, 400, "span: 'year' is not allowed: hour, day"),
+        ("/history?of=broker,all", None, 400, "of: 'all' is not allowed: broker, topics"),
         ("/topics/orders/messages", {"key_base64": "\u00fc"}, 400, "key_base64 is not base64"),
     ],
 )

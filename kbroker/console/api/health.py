@@ -12,7 +12,8 @@ from kbroker.client.admin.groups import list_groups
 from kbroker.client.admin.rights import rights_on_cluster, sees_all_topics
 from kbroker.client.errors import ClientError
 from kbroker.console.answers import FindingRow, Findings, History
-from kbroker.console.operation import INTEGER, TEXT, CheckedRequest, Operation, Parameter
+from kbroker.console.local_broker import Series
+from kbroker.console.operation import INTEGER, TEXT, TEXTS, CheckedRequest, Operation, Parameter
 from kbroker.diagnosis.examination import examine
 from kbroker.diagnosis.group_progress import GroupLook, look_at
 from kbroker.metrics.measured import (
@@ -63,31 +64,44 @@ def _history(asked: CheckedRequest) -> History:
     """Of this broker, since the exporter has run; topics and groups that the user may see, and
     clients if he may describe the cluster.
     """
-    of = asked.values["of"]
-    step_s, times, series, left_out = asked.broker.history(asked.values["span"], MEASURED[of])
-    names = {name for _, name in series}
-    if of == TOPICS:
-        names &= asked.cluster.topics(names).keys()
-    elif of == GROUPS:
-        names &= _visible_groups(asked)
-    elif of == CLIENTS and not _may_describe_cluster(asked):
-        names = set()
-    now: dict[str, float] = {}
-    for (_, name), points in series.items():
-        if name in names:
-            now[name] = now.get(name, 0.0) + _last(points)
-    names = set(heapq.nlargest(asked.values["most"], now, key=now.__getitem__))
+    wanted = asked.values["of"]
+    measured = {what for of in wanted for what in MEASURED[of]}
+    step_s, times, series, left_out = asked.broker.history(asked.values["span"], measured)
+    kept: dict[tuple[str, str], list[float | None]] = {}
+    for of in dict.fromkeys(wanted):
+        rows = {key: points for key, points in series.items() if key[0] in MEASURED[of]}
+        visible = _visible(asked, of, {name for _, name in rows})
+        kept |= _largest(rows, visible, asked.values["most"])
     return {
         "broker": asked.broker.broker_id,
         "step_s": step_s,
         "times": times,
         "series": [
             {"what": what, "of": name, "points": points}
-            for (what, name), points in sorted(series.items())
-            if name in names
+            for (what, name), points in sorted(kept.items())
         ],
         "left_out": left_out,
     }
+
+
+def _visible(asked: CheckedRequest, of: str, names: set[str]) -> set[str]:
+    if of == TOPICS:
+        return names & asked.cluster.topics(names).keys()
+    if of == GROUPS:
+        return names & _visible_groups(asked)
+    if of == CLIENTS and not _may_describe_cluster(asked):
+        return set()
+    return names
+
+
+def _largest(rows: Series, names: set[str], most: int) -> Series:
+    """Of so many of the names: those with the largest figures now."""
+    now: dict[str, float] = {}
+    for (_, name), points in rows.items():
+        if name in names:
+            now[name] = now.get(name, 0.0) + _last(points)
+    kept = set(heapq.nlargest(most, now, key=now.__getitem__))
+    return {key: points for key, points in rows.items() if key[1] in kept}
 
 
 def _visible_groups(asked: CheckedRequest) -> set[str]:
@@ -122,11 +136,11 @@ OPERATIONS = (
         History,
         (
             Parameter("span", TEXT, "The last hour or day.", HOUR, one_of=(HOUR, DAY)),
-            Parameter("of", TEXT, "What is measured.", WHOLE, one_of=tuple(MEASURED)),
+            Parameter("of", TEXTS, "What is measured.", [WHOLE], one_of=tuple(MEASURED)),
             Parameter(
                 "most",
                 INTEGER,
-                "Of so many topics, groups or clients: those with the largest figures now.",
+                "Of so many topics, groups and clients each: those with the largest figures now.",
                 NAMES_MAX,
                 low=1,
                 high=NAMES_MAX,

@@ -61,17 +61,25 @@ function tile(label, figure, points, more) {
   );
 }
 
-// The groups that are furthest behind, of those that this broker coordinates.
-export function behind(at) {
-  const place = h("div", null, h("p", { class: "muted" }, "…"));
-  get("/history", { of: "groups", span: "hour", most: SHOWN_ROWS }, at.signal)
-    .then((found) => fill(place, groups(found)))
+// Cards of the groups that are furthest behind, of those that this broker coordinates, and of the
+// topics and clients that most bytes a second come from and go to, on this broker.
+export function foremost(at) {
+  const [behind, topics, clients] = [0, 1, 2].map(() => h("div", null, h("p", { class: "muted" }, "…")));
+  get("/history", { of: "topics,groups,clients", span: "hour", most: SHOWN_ROWS }, at.signal)
+    .then((found) => {
+      const of = (what) => found.series.filter((row) => row.what.startsWith(what));
+      fill(behind, groups(of("lag")));
+      fill(topics, busyRows(of("topic_"), "Topic", topic));
+      fill(clients, busyRows(of("client_"), "Client", raw));
+    })
     .catch(() => {});
-  return card("What is behind", place);
+  return [card("What is behind", behind), card("Who is busy", topics, clients)];
 }
 
-function groups(found) {
-  const rows = found.series
+const topic = (name) => h("a", { href: "#/topics/" + encodeURIComponent(name) }, raw(name));
+
+function groups(series) {
+  const rows = series
     .map((row) => ({ ...row, lag: last(told(row.points)) }))
     .filter((row) => row.lag > 0)
     .sort((a, b) => b.lag - a.lag);
@@ -87,22 +95,9 @@ function groups(found) {
   );
 }
 
-// The topics and clients that most bytes a second come from and go to, on this broker.
-export function busiest(at) {
-  const of = (kind, title, link) => {
-    const place = h("div", null, h("p", { class: "muted" }, "…"));
-    get("/history", { of: kind, span: "hour", most: SHOWN_ROWS }, at.signal)
-      .then((found) => fill(place, busyRows(found, title, link)))
-      .catch(() => {});
-    return place;
-  };
-  const topic = (name) => h("a", { href: "#/topics/" + encodeURIComponent(name) }, raw(name));
-  return card("Who is busy", of("topics", "Topic", topic), of("clients", "Client", raw));
-}
-
-function busyRows(found, title, link) {
+function busyRows(series, title, link) {
   const sums = new Map();
-  for (const row of found.series) {
+  for (const row of series) {
     const known = sums.get(row.of);
     const points = known ? known.map((value, n) => plus(value, row.points[n])) : row.points;
     sums.set(row.of, points);

@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { add, fill, h, raw } from "./dom.js";
 import { bytes, counted, number } from "./format.js";
-import { behind, busiest, busy, disks } from "./busy.js";
+import { busy, disks, foremost } from "./busy.js";
 import { emptiness } from "./session.js";
 import { badge, card, copyable, notice, table, tile } from "./widgets.js";
 
@@ -51,8 +51,7 @@ export async function draw(root, at) {
     list ? h("p", { class: "muted" }, emptiness(list, null, "DESCRIBE on topics")) : null,
     list && list.sees_all !== false ? beginning(found.listeners) : null,
     busy(at),
-    behind(at),
-    busiest(at),
+    ...foremost(at),
     disks(found.health.log_dirs),
     brokers(found),
     processes(found.health),
