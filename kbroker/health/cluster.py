@@ -17,6 +17,7 @@ from kbroker.health.broker import (
 )
 from kbroker.health.finding import CLUSTER, CRITICAL, WARNING, Finding, by_severity
 from kbroker.health.settings import SettingFact
+from kbroker.wording import counted
 
 # BOUND: topics, partitions or groups that a finding names.
 NAMED_MAX = 5
@@ -162,9 +163,12 @@ def missing_cost(one: MissingFact) -> str:
     """What its absence costs."""
     costs = []
     if one.offline:
-        costs.append(f"{one.offline:,} partitions have no leader: nobody can read or write them")
+        have, them = ("has", "it") if one.offline == 1 else ("have", "them")
+        partitions = counted(one.offline, "partition")
+        costs.append(f"{partitions} {have} no leader: nobody can read or write {them}")
     if one.under_replicated:
-        costs.append(f"{one.under_replicated:,} partitions are under-replicated")
+        are = "is" if one.under_replicated == 1 else "are"
+        costs.append(f"{counted(one.under_replicated, 'partition')} {are} under-replicated")
     return "; ".join(costs) or "nothing yet: all its partitions are in sync elsewhere"
 
 
@@ -223,11 +227,13 @@ def _of_partitions(facts: ClusterFacts) -> Iterator[Finding]:
     failed = {disk.node for disk in facts.disks if disk.directory.has_failed}
     for node, some in sorted(behind.items()):
         why = "its log directory has failed" if node in failed else "it is catching up, or too slow"
+        copies, those = f"replicas of {len(some):,} partitions are", "these partitions have"
+        if len(some) == 1:
+            copies, those = "replica of 1 partition is", "this partition has"
         yield Finding(
             "replicas-behind", WARNING, CLUSTER, f"broker {node}",
-            f"its replicas of {len(some):,} partitions are not in sync: {why}",
-            "these partitions have fewer copies: "
-            + named(f"{one.topic}-{one.number}" for one in some),
+            f"its {copies} not in sync: {why}",
+            f"{those} fewer copies: " + named(f"{one.topic}-{one.number}" for one in some),
             "kbroker top  # on that machine",
         )  # fmt: skip
 
