@@ -112,10 +112,10 @@ figures of whole topics are told, in seconds that of the partition with the larg
 state, members and lag of each group as JSON.
 
 Let Prometheus scrape all brokers, and leave `instance` of kafka_exporter's dashboard at *All*: each
-series is told by one broker. One alone has what it leads and coordinates. Where a coordinator has
-no replica of a partition, this is the lag: `max by (topic, partition)
-(kafka_topic_partition_current_offset) - on (topic, partition) group_right
-kafka_consumergroup_current_offset`.
+series is told by one broker, of what it leads and coordinates; a page of any broker has
+[all of them](cluster.md#the-whole-cluster-from-one-broker). Where a coordinator has no replica of a
+partition, this is the lag: `max by (topic, partition) (kafka_topic_partition_current_offset) - on
+(topic, partition) group_right kafka_consumergroup_current_offset`.
 
 `kbroker top` shows processes, topics, clients, requests and groups of the broker on this machine,
 also while it is stuck, `kbroker status --local` the same once, and `kbroker bundle` collects what a

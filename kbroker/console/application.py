@@ -10,6 +10,7 @@ import asyncio
 import base64
 import json
 import logging
+import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -25,6 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kbroker.client.errors import ClientError
 from kbroker.console import openapi
+from kbroker.console.cluster_metrics import Bounds, WholeCluster
 from kbroker.console.decoding import Decoding
 from kbroker.console.lags_elsewhere import LagsElsewhere
 from kbroker.console.local_broker import LocalBroker
@@ -34,12 +36,15 @@ from kbroker.console.problems import MEDIA_TYPE, BadRequest, Problem, problem_of
 from kbroker.console.sessions import ConsoleLogin, Sessions
 from kbroker.diagnosis.group_progress import GroupWatch
 from kbroker.exposition.own_hosts import is_own_host, refusal
+from kbroker.exposition.text import CONTENT_TYPE
 
 logger = logging.getLogger(__name__)
 
 API = "/api/v1"
 PAGES = "/console/"
 THREADS = 4
+# BOUND: threads that may ask the brokers for metrics.
+SCRAPES = 2
 # BOUND: bytes of a request's body, seconds until it must be there, and of its query.
 BODY_BYTES_MAX = 2 << 20
 BODY_S = 10.0
@@ -86,6 +91,7 @@ class Console:
         self._broker = broker
         self._sessions = Sessions(broker)
         self._threads = ThreadPoolExecutor(THREADS, "console")
+        self._scrapes = threading.Semaphore(SCRAPES)
         self._lags = LagsElsewhere(broker.lags_elsewhere)
         self._groups = GroupWatch()
         self._decoding = None if broker.registry is None else Decoding(broker.registry)
@@ -98,6 +104,7 @@ class Console:
             Route(PAGES, self._page, methods=["GET"]),
             Route(PAGES + "{name}", _asset, methods=["GET"]),
             Route(f"{API}/openapi.json", self._openapi, methods=["GET"]),
+            Route("/metrics/cluster", self._metrics, methods=["GET"]),
         ]
         by_path: dict[str, dict[str, Operation]] = {}
         for each in OPERATIONS:
@@ -154,6 +161,26 @@ class Console:
             )
         self._lags.maybe_look(partial(self._sessions.open, login))
         return json.dumps(document, ensure_ascii=True, separators=(",", ":")).encode()
+
+    async def _metrics(self, request: Request) -> Response:
+        """Of the whole cluster. Any query is taken, as by ``/metrics``."""
+        if not self._scrapes.acquire(blocking=False):
+            raise Problem(503, "BUSY", "the brokers are being asked for another scrape")
+        try:
+            serve = partial(self._scrape, login_of(request))
+            text = await asyncio.get_running_loop().run_in_executor(self._threads, serve)
+        except ClientError as error:
+            raise problem_of(error, "DESCRIBE on topics and groups") from error
+        finally:
+            self._scrapes.release()
+        return Response(text, headers={"Content-Type": CONTENT_TYPE})
+
+    def _scrape(self, login: ConsoleLogin | None) -> bytes:
+        """In a thread."""
+        bounds = Bounds(self._broker.partitions_max, self._broker.offsets_max)
+        with self._sessions.open(login) as cluster:
+            metrics = WholeCluster(cluster, bounds)
+        return "".join(metrics.lines()).encode()
 
     async def _page(self, request: Request) -> Response:
         """With buttons for what the console may do."""

@@ -47,7 +47,8 @@ class LocalBroker(NamedTuple):
     None without one. history: of HOUR or DAY, and what is measured: seconds of a step, times in ms,
     series, and how many there are besides. lags: of a group, as ``LagKeeper.of``, of what this
     broker knows by itself. exact_lags: of all groups now, whose topics are led here as a whole;
-    lags_elsewhere: of all groups, as the console has found them.
+    lags_elsewhere: of all groups, as the console has found them. partitions_max, offsets_max: with
+    more of them, metrics of the cluster have no series of each.
     """
 
     broker_id: int
@@ -62,3 +63,5 @@ class LocalBroker(NamedTuple):
     exact_lags: Callable[[], Mapping[str, int]]
     lags_elsewhere: LagKeeper
     history: Callable[[str, Iterable[str]], tuple[int, list[int], Series, int]]
+    partitions_max: int
+    offsets_max: int

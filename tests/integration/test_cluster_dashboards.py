@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -37,7 +40,9 @@ RECORDS, READ = 5, 2
 # They are told by the active controller alone, of the cluster as a whole.
 OF_CLUSTER = ("kafka_exporter_build_info", "kafka_topic_partitions")
 OFFSET, END = "kafka_consumergroup_current_offset", "kafka_topic_partition_current_offset"
-LAG = "kafka_consumergroup_lag"
+LAG, MEMBERS = "kafka_consumergroup_lag", "kafka_consumergroup_members"
+# What a scrape may take by default.
+PROMETHEUS_S = 10.0
 PAIRS = [(topic, str(number)) for topic, rows in TOPICS.items() for number in range(len(rows))]
 
 
@@ -140,6 +145,48 @@ def test_lag_of_every_group_is_that_of_the_documented_expression(scene: Scene) -
     }
 
 
+@pytest.mark.parametrize("number", range(3))
+def test_page_of_the_whole_cluster_has_every_series_once(scene: Scene, number: int) -> None:
+    scrapes(scene.cluster)
+    status, text = http_get(scene.cluster.brokers[number], "/metrics/cluster")
+
+    assert status == 200, text
+    page = Scrape(text)
+    for needed in NEEDED:
+        if needed.source not in (EXPORTER_OVERVIEW, STRIMZI_EXPORTER) or is_of_jmx(needed.name):
+            continue
+        told = [dict(labels) for labels in page.values[needed.name]]
+        if "consumergroup" in needed.labels:
+            there = {(one["consumergroup"], one["topic"], one["partition"]) for one in told}
+            assert there == {(group, *pair) for group in GROUPS for pair in PAIRS}, needed
+        elif needed.name == "kafka_topic_partitions":
+            assert {one["topic"] for one in told} >= set(TOPICS), needed
+        elif needed.labels:
+            assert {(one["topic"], one["partition"]) for one in told} >= set(PAIRS), needed
+    assert page.get("kafka_brokers") == 3
+    assert set(page.values[LAG].values()) == {RECORDS - READ}
+    assert set(page.values[f"{LAG}_sum"].values()) == {3 * (RECORDS - READ)}
+    assert {dict(key)["consumergroup"] for key in page.values[MEMBERS]} == set(GROUPS)
+    for topic, at in PAIRS:
+        leader = page.get("kafka_topic_partition_leader", topic=topic, partition=at)
+        assert leader == TOPICS[topic][int(at)][0]
+
+
+def is_of_jmx(name: str) -> bool:
+    """No figure of kafka_exporter: Strimzi's dashboard takes some of brokers."""
+    return name.startswith("kafka_cluster_partition_")
+
+
+def test_whole_cluster_and_brokers_together_tell_the_same(scene: Scene) -> None:
+    found = scrapes(scene.cluster)
+    page = Scrape(http_get(scene.cluster.brokers[0], "/metrics/cluster")[1])
+
+    for name in page.values:
+        if name in (LAG, f"{LAG}_sum", "kafka_broker_info") or "offset" in name:
+            continue  # coordinators lack replicas; addresses and offsets of __consumer_offsets
+        assert page.values[name] == together(found, name), name
+
+
 def test_broker_alone_tells_what_it_leads_and_coordinates(scene: Scene) -> None:
     found = scrapes(scene.cluster)
 
@@ -156,3 +203,34 @@ def test_broker_alone_tells_what_it_leads_and_coordinates(scene: Scene) -> None:
         assert groups == {name for name, at in scene.coordinators.items() if at == number}
     for name in OF_CLUSTER:
         assert sum(name in one.values for one in found) == 1, name
+
+
+def test_broker_that_does_not_answer_costs_the_page_its_series_alone(scene: Scene) -> None:
+    """The last test: its broker is stopped, and goes on when all is over."""
+    silent = scene.cluster.brokers[2]
+    pids = [silent.pid, *silent.pids.values()]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        status, text = http_get(scene.cluster.brokers[0], "/metrics/cluster")
+        took_s = time.monotonic() - began
+    finally:
+        for pid in reversed(pids):
+            os.kill(pid, signal.SIGCONT)
+
+    assert status == 200, text
+    assert took_s < PROMETHEUS_S
+    page = Scrape(text)
+    ends = {(dict(key)["topic"], dict(key)["partition"]) for key in page.values[END]}
+    led = {("orders", "2"), ("bills", "1")}  # by the silent one alone
+    assert not ends & led
+    assert ends >= {("orders", "0"), ("orders", "1"), ("bills", "0"), ("bills", "2")}
+    replicas = page.values["kafka_topic_partition_replicas"]
+    assert {(dict(key)["topic"], dict(key)["partition"]) for key in replicas} >= set(PAIRS)
+    lags = {
+        (one["consumergroup"], one["topic"], one["partition"])
+        for one in map(dict, page.values[LAG])
+    }
+    answering = {name for name, at in scene.coordinators.items() if at != 2}
+    assert lags >= {(name, "orders", at) for name in answering for at in ("0", "1")}

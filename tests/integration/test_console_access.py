@@ -17,6 +17,8 @@ from kbroker.testing import Broker
 
 pytestmark = pytest.mark.integration
 
+# Of which ``call`` takes the path as it is.
+CLUSTER = "//metrics/cluster"
 AUTHORIZER = {
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
     "super.users": "User:admin",
@@ -58,7 +60,7 @@ def secured(request, site: Site) -> Iterator[Broker]:
         yield broker
 
 
-@pytest.mark.parametrize("path", ["/overview", "/topics", "/topics/open", "/log-dirs"])
+@pytest.mark.parametrize("path", ["/overview", "/topics", "/topics/open", "/log-dirs", CLUSTER])
 def test_without_a_password_nothing_is_told(secured: Broker, path: str) -> None:
     answer = call(secured, path)
 
@@ -66,6 +68,15 @@ def test_without_a_password_nothing_is_told(secured: Broker, path: str) -> None:
     if "PLAINTEXT" not in secured.listeners:
         assert answer.status == 401
         assert answer.headers["WWW-Authenticate"].startswith("Basic ")
+
+
+def test_metrics_of_the_cluster_have_what_the_user_may_see(secured: Broker) -> None:
+    """Prometheus logs in with ``basic_auth``."""
+    answer = call(secured, CLUSTER, login=ALICE)
+
+    assert answer.status == 200
+    assert b'kafka_topic_partition_current_offset{topic="open",partition="0"} 0' in answer.body
+    assert b"secret" not in answer.body
 
 
 @pytest.mark.parametrize("login", [("alice", "wrong"), ("nobody", "x"), ("admin", "word")])

@@ -137,7 +137,7 @@ def test_names_of_any_kind_end_no_process_and_no_scrape(broker: Broker) -> None:
             client.produce("t", {0: batch_of([b"x"])})
         assert kept.error_code in (0, ErrorCode.UNACCEPTABLE_CREDENTIAL), ascii(name)[:20]
     with nothing_dies(broker, 64 * MIB):
-        for path in ("/metrics", "/jmx", "/groups", "/quotas"):
+        for path in ("/metrics", "/metrics/cluster", "/jmx", "/groups", "/quotas"):
             assert http_get(broker, path)[0] == 200
 
 

@@ -36,6 +36,7 @@ OTHERS = {
     "copy_folio_from_iter_atomic",
     "sys_enter_",  # perf trace
     "user_broker",
+    "metrics_path",  # Prometheus
     "zk.example",
     "kbroker.topic",  # a metadata column that a reader chooses
     "kbroker.commit.LOAD",  # a property of an Iceberg table, with the name of a load

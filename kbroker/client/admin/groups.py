@@ -106,14 +106,43 @@ def list_groups(cluster: Cluster) -> list[ListedGroup]:
     """The groups of all brokers, sorted. Raises RejectedError, UnreachableError, Timeout."""
     listed = []
     for node in cluster.nodes():
-        response = cluster.call(node, ListGroupsRequest(), what="list groups")
-        if response.error_code:
-            raise RejectedError(response.error_code, f"list groups of broker {node}")
-        listed += [
-            ListedGroup(row.group_id, row.group_type, row.group_state, row.protocol_type, node)
-            for row in response.groups
-        ]
+        listed += groups_of_broker(cluster, node)
     return sorted(listed)
+
+
+def groups_of_broker(cluster: Cluster, node: int) -> list[ListedGroup]:
+    """The groups that it coordinates. Raises RejectedError, UnreachableError, Timeout."""
+    response = cluster.call(node, ListGroupsRequest(), what="list groups")
+    if response.error_code:
+        raise RejectedError(response.error_code, f"list groups of broker {node}")
+    return [
+        ListedGroup(row.group_id, row.group_type, row.group_state, row.protocol_type, node)
+        for row in response.groups
+    ]
+
+
+def member_counts(cluster: Cluster, groups: Iterable[ListedGroup]) -> dict[str, int]:
+    """Members of each, many groups in a request; groups of which nobody tells are left out."""
+    asked: dict[tuple[int, bool], list[str]] = {}
+    for row in groups:
+        asked.setdefault((row.coordinator, row.kind.lower() == CONSUMER), []).append(row.group)
+    counts: dict[str, int] = {}
+    for (node, is_consumer), names in asked.items():
+        for some in in_requests(names, GROUPS_AT_ONCE):
+            with suppress(ClientError):
+                response = cluster.call(node, _description(some, is_consumer=is_consumer))
+                counts |= {
+                    row.group_id: len(row.members) for row in response.groups if not row.error_code
+                }
+    return counts
+
+
+def _description(groups: Sequence[str], *, is_consumer: bool) -> Message:
+    if not is_consumer:
+        return DescribeGroupsRequest(groups=list(groups))
+    from kbroker.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+
+    return ConsumerGroupDescribeRequest(group_ids=list(groups))
 
 
 def offsets_of_groups(
@@ -177,15 +206,12 @@ def describe_group(cluster: Cluster, group: str) -> GroupState:
 
 
 def _consumer_group(cluster: Cluster, group: str) -> GroupState:
-    from kbroker.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-
-    request = ConsumerGroupDescribeRequest(group_ids=[group])
-    response, node = _described(cluster, group, request)
+    response, node = _described(cluster, group, _description([group], is_consumer=True))
     return _consumer_state(response.groups[0], node)
 
 
 def _classic_group(cluster: Cluster, group: str) -> GroupState:
-    response, node = _described(cluster, group, DescribeGroupsRequest(groups=[group]))
+    response, node = _described(cluster, group, _description([group], is_consumer=False))
     row = response.groups[0]
     if row.group_state == _DEAD:
         raise RejectedError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group}")

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# Metrics of the whole cluster, for which brokers are asked as for the console's pages.
+CLUSTER_METRICS = "/metrics/cluster"
 PATHS = (b"/", b"/login", b"/logout", b"/console", b"/console/", b"/api", b"/api/")
 # As many of a request as say whether it is to the API.
 PATH_BYTES = 32
@@ -64,7 +66,7 @@ class ConsoleDoor:
         self._exact_lags = exact_lags
         self._history = history
         self.lags_elsewhere = LagHistory()
-        self._asked_at_ms = 0
+        self._asked_at_ms: int | None = None
         self._lock = threading.Lock()
         self._server: ConsoleServer | None = None
         # Connections that came while it is being loaded; None: it is loaded, or nobody has asked.
@@ -73,15 +75,14 @@ class ConsoleDoor:
     @staticmethod
     def wants(request: bytes | bytearray) -> bool:
         """Whether a request is for the console."""
-        words = bytes(request).split(b"\n", 1)[0].split()
-        if len(words) != 3:
-            return False
-        path = words[1].partition(b"?")[0]
-        return path in PATHS or path.startswith((b"/console/", b"/api/"))
+        path = _path(request)
+        return path in PATHS or path.startswith((b"/console/", b"/api/")) or _is_scrape(request)
 
     def refusal(self, request: bytes | bytearray) -> bytes | None:
         """The response of a broker without a console; None if it has one."""
         enabled = self._config["console.enable"]
+        if _is_scrape(request):
+            return None
         if enabled == "false" or (
             enabled == "loopback" and not is_loopback(self._config["metrics.host"])
         ):
@@ -91,11 +92,13 @@ class ConsoleDoor:
 
     def is_in_use(self, now: int) -> bool:
         """Whether somebody may still want what is kept for the console."""
-        return self._server is not None and now - self._asked_at_ms < POINTS_MAX * EVERY_MS
+        asked_at = self._asked_at_ms
+        return asked_at is not None and now - asked_at < POINTS_MAX * EVERY_MS
 
     def take(self, sock: socket.socket, received: bytes) -> None:
         """Serve this connection, on which this was received."""
-        self._asked_at_ms = now_ms()
+        if not _is_scrape(received):
+            self._asked_at_ms = now_ms()
         with self._lock:
             if self._server is not None:
                 self._server.take(sock, received)
@@ -155,6 +158,8 @@ class ConsoleDoor:
             self._exact_lags,
             self.lags_elsewhere,
             self._history.of,
+            self._config["metrics.partitions.max"],
+            self._config["metrics.group.partitions.max"],
         )
 
     def _registry(self) -> dict[str, str] | None:
@@ -192,6 +197,16 @@ class ConsoleDoor:
                 port = public[listener.name].port or port
         address = address_here(host, port)
         return [Door(listener.name, address, mechanisms, settings, listener.uses_tls)]
+
+
+def _path(request: bytes | bytearray) -> bytes:
+    """Empty if it is no request of HTTP."""
+    words = bytes(request).split(b"\n", 1)[0].split()
+    return words[1].partition(b"?")[0] if len(words) == 3 else b""
+
+
+def _is_scrape(request: bytes | bytearray) -> bool:
+    return _path(request) == CLUSTER_METRICS.encode()
 
 
 def refusal_response(request: bytes | bytearray, status: int, code: str, text: str) -> bytes:

@@ -70,7 +70,12 @@ from kbroker.workers.base import (
     now_ms,
     raise_failure,
 )
-from kbroker.workers.exporter.console import ConsoleDoor, own_names, refusal_response
+from kbroker.workers.exporter.console import (
+    CLUSTER_METRICS,
+    ConsoleDoor,
+    own_names,
+    refusal_response,
+)
 from kbroker.workers.exporter.health import Health
 from kbroker.workers.exporter.history import MetricHistory
 from kbroker.workers.exporter.lag_history import ASKED_OFFSETS_MAX, EVERY_MS, LagHistory
@@ -104,6 +109,7 @@ PATHS = (
     "/jmx",
     "/livez",
     "/metrics",
+    CLUSTER_METRICS,
     "/quotas",
     "/readyz",
     "/readyz?for=writes",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 from kbroker.cluster.image import ClusterImage
+from kbroker.exposition.as_kafka_exporter import ToldPartition, cluster_lines, partition_lines
 from kbroker.exposition.jmx import jmx_pieces
 from kbroker.exposition.mbeans import (
     CONFLUENT,
@@ -24,7 +25,6 @@ from kbroker.exposition.mbeans import (
 )
 from kbroker.exposition.meter_rates import MeterRates
 from kbroker.internal_topics import OFFSETS_TOPIC
-from kbroker.workers.exporter.as_kafka_exporter import cluster_lines, partition_lines
 from kbroker.workers.exporter.clients import ClientSoftware
 from kbroker.workers.exporter.groups import LagCollector
 from kbroker.workers.exporter.partitions import PartitionFigures, Seen
@@ -58,7 +58,7 @@ class Figures:
     """Puts together what the sources tell. native: the text of this broker's own metrics.
 
     partitions_max: with more replicas, those of single partitions are left out. own_host: see
-    ``cluster_lines``. rates: of ``/jmx``.
+    ``addresses``. rates: of ``/jmx``.
     """
 
     def __init__(
@@ -183,9 +183,10 @@ class Figures:
         if EXPORTER in self._names:
             seen = self.seen()
             if self._is_controller:
-                yield from cluster_lines(self._image, self._own_host)
+                counts = {name: len(one.partitions) for name, one in self._image.topics.items()}
+                yield from cluster_lines(addresses(self._image, self._own_host), counts)
             if len(seen) <= self._partitions_max:
-                yield from partition_lines(seen)
+                yield from partition_lines([as_told(one) for one in seen if one.leads])
             yield from self._groups.exporter_lines()
 
     def groups(self) -> Iterator[str]:
@@ -209,6 +210,23 @@ class Figures:
     def jmx(self, pattern: str) -> Iterator[str]:
         """The text of ``/jmx``, in pieces: the MBeans whose names match a pattern with ``*``."""
         yield from jmx_pieces(self.samples(), self._rates, pattern)
+
+
+def as_told(seen: Seen) -> ToldPartition:
+    image = seen.replica.image
+    return ToldPartition(
+        seen.replica, seen.start, seen.high_watermark, image.leader, image.replicas, image.isr
+    )
+
+
+def addresses(image: ClusterImage, own_host: str) -> dict[int, str]:
+    """Of each broker. own_host: of one that tells clients the address by which they have reached
+    it.
+    """
+    return {
+        broker_id: next((f"{one.host or own_host}:{one.port}" for one in broker.endpoints), "")
+        for broker_id, broker in image.brokers.items()
+    }
 
 
 def missing_lines(image: ClusterImage) -> Iterator[str]:

@@ -15,6 +15,13 @@ from typing import Any
 
 from kbroker._ext.shared.group_offsets import entries, rows, sums
 from kbroker.errors import WireError
+from kbroker.exposition.as_kafka_exporter import (
+    GROUP,
+    TOPIC,
+    GroupSamples,
+    group_lines,
+    pair_tags,
+)
 from kbroker.exposition.mbeans import MadeByName, Sample, Tags, label, plain_lines
 from kbroker.ipc import calls
 from kbroker.ipc.process_table import Address
@@ -28,8 +35,6 @@ FRESH_S = 1.0
 # Regions that have been used up to here are given back.
 KEPT_BYTES = 1 << 20
 ENTRY_BYTES = 32
-# Labels.
-GROUP, TOPIC = "consumergroup", "topic"
 
 # committed offset, lag or -1
 Detail = tuple[str, str, int, int, int]
@@ -213,31 +218,18 @@ class LagCollector:
 
     def exporter_lines(self) -> Iterator[str]:
         """In kafka_exporter's names."""
-        yield from plain_lines(
-            "kafka_consumergroup_members", "gauge", "Members of a group.",
-            ((Tags(("consumergroup", one.group_id)), one.members) for one in self._states),
-        )  # fmt: skip
-        yield from plain_lines(
-            "kafka_consumergroup_current_offset", "gauge", "Committed offset of a group.",
+        groups = GroupSamples(
+            ((Tags((GROUP, one.group_id)), one.members) for one in self._states),
             ((pair_tags(*row[:3]), row[3]) for row in self._details()),
-        )  # fmt: skip
-        yield from plain_lines(
-            "kafka_consumergroup_current_offset_sum", "gauge",
-            "Sum of the committed offsets of a group in a topic.",
             ((self._tags(group, topic), offsets) for group, topic, offsets, *_ in self._sums),
-        )  # fmt: skip
-        yield from plain_lines(
-            "kafka_consumergroup_lag", "gauge", "Records that a group has not committed yet.",
             ((pair_tags(*row[:3]), row[4]) for row in self._details() if row[4] >= 0),
-        )  # fmt: skip
-        yield from plain_lines(
-            "kafka_consumergroup_lag_sum", "gauge",
-            "Records of a topic that a group has not committed yet.",
             (
                 (self._tags(group, topic), lag)
-                for group, topic, _, lag, *_ in self._sums if lag >= 0
+                for group, topic, _, lag, *_ in self._sums
+                if lag >= 0
             ),
-        )  # fmt: skip
+        )
+        yield from group_lines(groups)
 
     def native_lines(self) -> Iterator[str]:
         """What kafka_exporter has not: states, and the lag in seconds."""
@@ -273,7 +265,3 @@ def _over(combine: Callable[[list[Any]], Any], values: list[Any]) -> Any:
     """Of the values that are known; None without any."""
     known = [value for value in values if value is not None]
     return combine(known) if known else None
-
-
-def pair_tags(group: str, topic: str, partition: int) -> Tags:
-    return Tags((GROUP, group), (TOPIC, topic), ("partition", str(partition)))
