@@ -224,7 +224,15 @@ STATEMENTS: tuple[Statement, ...] = (
         "a slot has one log start offset",
         lambda: (
             is_later("remote.log.storage.system.enable")
-            and not has(f"{_EXT}/shared/partition_table.pxd", "local_start")
+            and not has("kbroker/ipc/layouts.py", "local_start")
+        ),
+    ),
+    Statement(
+        _CHANGES,
+        "all but roles comes from nodes of the store",
+        lambda: (
+            is_unserved(ApiKey.BROKER_REGISTRATION)
+            and has("kbroker/controller/configs/stored_configs.py", "kbroker.metastore")
         ),
     ),
     Statement(
