@@ -348,6 +348,9 @@ class Batch:
         self._topics.delete(part.topic)
         if self._fault.what == "topic recreated":
             self._topics.create(part.topic, self._replicas())
+            for feed in self._feeds:
+                if part.topic in feed.topics:
+                    feed.renew()
 
     def _go_on(self) -> None:
         """While it lasts, if they can; and after it."""

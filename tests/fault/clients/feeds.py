@@ -47,6 +47,7 @@ class Feed:
         self._config = config
         self._producer = Producer(config)
         self._stop = threading.Event()
+        self._is_old = threading.Event()
         self._number = 0
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -54,6 +55,10 @@ class Feed:
     def _run(self) -> None:
         if not self._transactional:
             while not self._stop.wait(PAUSE_S):
+                if self._is_old.is_set():
+                    self._is_old.clear()
+                    self._producer.flush(1)
+                    self._producer = Producer(self._config)
                 self._write()
             return
         begun = False
@@ -112,6 +117,13 @@ class Feed:
             self.ends[key] = max(self.ends.get(key, 0), message.offset() + 1)
             if not self._transactional:
                 self.committed_ends[key] = self.ends[key]
+
+    def renew(self) -> None:
+        """Write with another producer: one that knows a topic of this name from before believes for
+        three minutes that leaders of a lower epoch are old, where brokers have no topic ids. One of
+        transactions is renewed when they fail.
+        """
+        self._is_old.set()
 
     def close(self) -> None:
         self._stop.set()
