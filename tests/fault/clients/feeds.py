@@ -57,7 +57,8 @@ class Feed:
             while not self._stop.wait(PAUSE_S):
                 if self._is_old.is_set():
                     self._is_old.clear()
-                    self._producer.flush(1)
+                    with suppress(SystemError):
+                        self._producer.flush(1)
                     self._producer = Producer(self._config)
                 self._write()
             return
@@ -105,7 +106,12 @@ class Feed:
                     )  # fmt: skip
                 except (BufferError, KafkaException):
                     time.sleep(0.01)  # full, or a partition that it has not heard of yet
-        self._producer.poll(0)
+        try:
+            self._producer.poll(0)
+        except SystemError:
+            # confluent-kafka 2.16.1 raises one now and then in the place of an exception, and no
+            # call of this producer works from then on.
+            self.renew()
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is None:
@@ -128,7 +134,7 @@ class Feed:
     def close(self) -> None:
         self._stop.set()
         self._thread.join(90)
-        with suppress(KafkaException):  # its last transaction
+        with suppress(KafkaException, SystemError):  # its last transaction
             self._producer.flush(30)
 
 
