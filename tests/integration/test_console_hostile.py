@@ -54,7 +54,7 @@ def hostile_value(row: Parameter) -> st.SearchStrategy[Any]:
         SETTINGS: st.dictionaries(
             TEXTS_OF_ATTACKERS | st.just("retention.ms"), st.none() | TEXTS_OF_ATTACKERS, max_size=3
         ),
-        TEXTS: st.lists(TEXTS_OF_ATTACKERS | st.just("user"), max_size=3),
+        TEXTS: st.lists(TEXTS_OF_ATTACKERS | st.sampled_from(row.one_of or ("user",)), max_size=3),
     }
     texts = st.sampled_from(row.one_of) if row.one_of else TEXTS_OF_ATTACKERS
     return of_kind.get(row.kind, texts) | ANYTHING

@@ -136,7 +136,7 @@ OPERATIONS = (
         History,
         (
             Parameter("span", TEXT, "The last hour or day.", HOUR, one_of=(HOUR, DAY)),
-            Parameter("of", TEXTS, "What is measured.", [WHOLE], one_of=tuple(MEASURED)),
+            Parameter("of", TEXTS, "What is measured.", (WHOLE,), one_of=tuple(MEASURED)),
             Parameter(
                 "most",
                 INTEGER,
