@@ -164,15 +164,16 @@ class Console:
 
     async def _metrics(self, request: Request) -> Response:
         """Of the whole cluster. Any query is taken, as by ``/metrics``."""
+        login = login_of(request)
         if not self._scrapes.acquire(blocking=False):
             raise Problem(503, "BUSY", "the brokers are being asked for another scrape")
+        scrape = self._threads.submit(self._scrape, login)
+        # When the thread is free again, which may be after the request was given up.
+        scrape.add_done_callback(lambda _: self._scrapes.release())
         try:
-            serve = partial(self._scrape, login_of(request))
-            text = await asyncio.get_running_loop().run_in_executor(self._threads, serve)
+            text = await asyncio.wrap_future(scrape)
         except ClientError as error:
             raise problem_of(error, "DESCRIBE on topics and groups") from error
-        finally:
-            self._scrapes.release()
         return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
     def _scrape(self, login: ConsoleLogin | None) -> bytes:

@@ -67,11 +67,8 @@ class Recorder:
         self._directories = directories
         self._before: dict[str, int] = {}
         self._histograms: dict[str, bytes] = {}
-        # Of topics that nothing has passed through, there is nothing; None: not looked at yet.
-        self._topics: Totals | None = None
-        self._clients: Totals | None = None
+        self._topics, self._clients = _Rates(), _Rates()
         self._at_ns = 0
-        self._topics_at_ns = self._clients_at_ns = 0
         self._lags = lags
         self._read_clients = clients
 
@@ -127,11 +124,9 @@ class Recorder:
             if figures[BYTES_IN] or figures[BYTES_OUT]:
                 taken, given = totals.get(name, (0, 0))
                 totals[name] = (taken + figures[BYTES_IN], given + figures[BYTES_OUT])
-        before, passed_s = self._topics, (now_ns - self._topics_at_ns) / 1e9
-        self._topics, self._topics_at_ns = totals, now_ns
-        if before is None:
+        rates = self._topics.since_before(totals, now_ns)
+        if rates is None:
             return 0
-        rates = _rates(totals, before, passed_s)
         kept = busiest({name: sum(both) for name, both in rates.items()}, TOPICS_MAX)
         kept.update(islice((name for name in names if name not in rates), TOPICS_MAX - len(kept)))
         for name in kept:
@@ -144,11 +139,9 @@ class Recorder:
         for name, more_in, more_out in self._read_clients():
             taken, given = totals.get(name, (0, 0))
             totals[name] = (taken + more_in, given + more_out)
-        before, passed_s = self._clients, (now_ns - self._clients_at_ns) / 1e9
-        self._clients, self._clients_at_ns = totals, now_ns
-        if before is None:
+        rates = self._clients.since_before(totals, now_ns)
+        if rates is None:
             return 0
-        rates = _rates(totals, before, passed_s)
         kept = busiest({name: sum(both) for name, both in rates.items()}, CLIENTS_MAX)
         for name in kept:
             values[CLIENT_IN, name], values[CLIENT_OUT, name] = rates[name]
@@ -163,10 +156,23 @@ class Recorder:
         return len(lags) - len(kept)
 
 
-def _rates(totals: Totals, before: Totals, passed_s: float) -> dict[str, tuple[float, float]]:
-    """A second. What was not there before counts from nothing."""
-    rates = {}
-    for name, (taken, given) in totals.items():
-        then = before.get(name, (0, 0))
-        rates[name] = max(0, taken - then[0]) / passed_s, max(0, given - then[1]) / passed_s
-    return rates
+class _Rates:
+    """Bytes a second, from two looks at the totals. Of what nothing has passed through there is
+    nothing.
+    """
+
+    def __init__(self) -> None:
+        self._before: Totals | None = None
+        self._at_ns = 0
+
+    def since_before(self, totals: Totals, now_ns: int) -> dict[str, tuple[float, float]] | None:
+        """None at the first look. What was not there before counts from nothing."""
+        before, passed_s = self._before, (now_ns - self._at_ns) / 1e9
+        self._before, self._at_ns = totals, now_ns
+        if before is None:
+            return None
+        rates = {}
+        for name, (taken, given) in totals.items():
+            then = before.get(name, (0, 0))
+            rates[name] = max(0, taken - then[0]) / passed_s, max(0, given - then[1]) / passed_s
+        return rates

@@ -128,7 +128,7 @@ def test_idle_topics_have_curves_but_nothing_is_remembered_of_them(
         seen = [*idle, replica("busy", taken)]
         recording.step(lambda seen=seen: seen, START_MS + step * 10_000)  # type: ignore[misc]
 
-    assert recording._topics == {"busy": (3_000, 0)}
+    assert recording._topics._before == {"busy": (3_000, 0)}
     found = history.of(HOUR, [TOPIC_IN])
     rates = {of: points[-1] for (_, of), points in found.series.items()}
     assert (len(rates), found.left_out) == (TOPICS_MAX, 51)
