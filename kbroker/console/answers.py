@@ -146,7 +146,9 @@ class History(TypedDict):
 
 
 class TopicRow(TypedDict):
-    """records: between the first and the last offset. bytes: of its leaders."""
+    """records: between the first and the last offset. bytes: of its leaders. records_per_second:
+    since the console looked before, two seconds to ten minutes ago.
+    """
 
     name: str
     internal: bool
@@ -156,15 +158,18 @@ class TopicRow(TypedDict):
     under_replicated: int
     records: int | None
     bytes: int | None
+    records_per_second: float | None
 
 
 class Topics(TypedDict):
-    """sees_all: whether there are none, or none that the user may see; None of a list that has
-    some, and if nobody knows.
+    """sorted: of how many topics the size or rate is known that they are sorted by; the others come
+    last. None if they are sorted by name. sees_all: whether there are none, or none that the user
+    may see; None of a list that has some, and if nobody knows.
     """
 
     total: int
     topics: list[TopicRow]
+    sorted: int | None
     sees_all: bool | None
     next_cursor: str | None
 

@@ -34,6 +34,7 @@ from kbroker.console.operation import CheckedRequest, Operation
 from kbroker.console.operations import OPERATIONS
 from kbroker.console.problems import MEDIA_TYPE, BadRequest, Problem, problem_of
 from kbroker.console.sessions import ConsoleLogin, Sessions
+from kbroker.console.topic_figures import TopicRates
 from kbroker.diagnosis.group_progress import GroupWatch
 from kbroker.exposition.own_hosts import is_own_host, refusal
 from kbroker.exposition.text import CONTENT_TYPE
@@ -94,6 +95,7 @@ class Console:
         self._scrapes = threading.Semaphore(SCRAPES)
         self._lags = LagsElsewhere(broker.lags_elsewhere)
         self._groups = GroupWatch()
+        self._rates = TopicRates()
         self._decoding = None if broker.registry is None else Decoding(broker.registry)
         self._document = openapi.document(OPERATIONS)
         routes = [
@@ -157,7 +159,15 @@ class Console:
         with self._sessions.open(login) as cluster:
             user = login and login.user
             document = operation.serve(
-                CheckedRequest(cluster, self._broker, values, self._decoding, user, self._groups)
+                CheckedRequest(
+                    cluster,
+                    self._broker,
+                    values,
+                    self._decoding,
+                    user,
+                    self._groups,
+                    self._rates,
+                )
             )
         self._lags.maybe_look(partial(self._sessions.open, login))
         return json.dumps(document, ensure_ascii=True, separators=(",", ":")).encode()

@@ -21,6 +21,7 @@ from kbroker.console.problems import BadRequest
 if TYPE_CHECKING:
     from kbroker.console.decoding import Decoding
     from kbroker.console.local_broker import LocalBroker
+    from kbroker.console.topic_figures import TopicRates
     from kbroker.diagnosis.group_progress import GroupWatch
 
 Row = TypeVar("Row")
@@ -142,8 +143,8 @@ class Parameter:
 
 class CheckedRequest(NamedTuple):
     """A request that was checked. values: of path, query and body, with defaults. decoding: None
-    without a schema registry. user: None of who has not logged in. groups: of a console, which may
-    be asked again.
+    without a schema registry. user: None of who has not logged in. groups, rates: of a console,
+    which may be asked again.
     """
 
     cluster: Cluster
@@ -152,6 +153,7 @@ class CheckedRequest(NamedTuple):
     decoding: Decoding | None = None
     user: str | None = None
     groups: GroupWatch | None = None
+    rates: TopicRates | None = None
 
 
 def asked_by_command(cluster: Cluster, values: Mapping[str, Any]) -> CheckedRequest:

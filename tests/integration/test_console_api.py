@@ -121,6 +121,40 @@ def test_topics_are_searched_and_paged(broker: Broker, orders: str) -> None:
     assert got(broker, "/topics?search=page-")["total"] == 0
 
 
+def test_topics_are_sorted_by_size_and_rate(broker: Broker) -> None:
+    sizes = {"sort-a": 1, "sort-b": 40, "sort-c": 7}
+    for name, size in sizes.items():
+        got(broker, "/topics", {"name": name, "partitions": 2})
+        _write(broker, name, 1, size * 1000)
+
+    first = got(broker, "/topics?search=sort-&sort=size&limit=2")
+    rest = got(broker, f"/topics?search=sort-&sort=size&limit=2&cursor={first['next_cursor']}")
+    by_name = got(broker, "/topics?search=sort-")
+    unknown = got(broker, "/topics?search=sort-&sort=rate")
+    _write(broker, "sort-c", 50, 10)
+    _write(broker, "sort-a", 5, 10)
+    wait_until(lambda: got(broker, "/topics?search=sort-&sort=rate")["sorted"] == len(sizes))
+    by_rate = got(broker, "/topics?search=sort-&sort=rate")["topics"]
+
+    rows = first["topics"] + rest["topics"]
+    assert (first["total"], first["sorted"]) == (3, 3)
+    assert [row["name"] for row in rows] == ["sort-b", "sort-c", "sort-a"]
+    assert [row["bytes"] for row in rows] == sorted((row["bytes"] for row in rows), reverse=True)
+    assert [row["name"] for row in by_name["topics"]] == sorted(sizes)
+    assert (by_name["sorted"], unknown["sorted"]) == (None, 0)
+    assert [row["name"] for row in by_rate] == ["sort-c", "sort-a", "sort-b"]
+    assert by_rate[0]["records_per_second"] > by_rate[1]["records_per_second"] > 0
+    assert by_rate[2]["records_per_second"] == 0
+    for name in sizes:
+        got(broker, f"/topics/{name}", method="DELETE")
+
+
+def _write(broker: Broker, topic: str, records: int, size: int) -> None:
+    with KafkaProducer(bootstrap_servers=broker.bootstrap) as producer:
+        for number in range(records):
+            producer.send(topic, os.urandom(size), partition=number % 2)
+
+
 def test_settings_are_changed_and_unset(broker: Broker, orders: str) -> None:
     path = f"/topics/{orders}/settings"
 
@@ -149,7 +183,7 @@ def test_dry_run_creates_and_adds_nothing(broker: Broker, orders: str) -> None:
     [
         ("/topics?limit=0", None, 400, "limit: '0' is not allowed: a whole number, 1 to 500"),
         ("/topics?limit=1&limit=2", None, 400, "limit is given twice"),
-        ("/topics?size=1", None, 400, "this path takes search, internal, limit, skip"),
+        ("/topics?size=1", None, 400, "this path takes search, sort, internal, limit, skip"),
         ("/topics?internal=yes", None, 400, "true or false"),
         ("/topics?search=" + "x" * 300, None, 400, "text of at most 249 characters"),
         ("/topics?search=" + "x" * 7000, None, 400, "6000 characters"),
@@ -241,7 +275,8 @@ def test_openapi_names_every_operation(broker: Broker) -> None:
 
     named = {(method.upper(), path) for path, row in found["paths"].items() for method in row}
     assert named == {(each.method, each.path) for each in OPERATIONS}
-    limit = found["paths"]["/topics"]["get"]["parameters"][2]
+    parameters = found["paths"]["/topics"]["get"]["parameters"]
+    (limit,) = (row for row in parameters if row["name"] == "limit")
     assert limit["schema"] == {"type": "integer", "minimum": 1, "maximum": 500, "default": 100}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from kbroker.client.admin.configs import TOPIC, alter_configs, describe_configs
 from kbroker.client.admin.rights import Rights, rights_on_topic, sees_all_topics
@@ -16,13 +16,6 @@ from kbroker.client.admin.topics import (
     delete_topics,
     describe_topics,
     search_topics,
-)
-from kbroker.client.batches.offsets import (
-    EARLIEST,
-    LATEST,
-    TopicPartition,
-    list_offsets,
-    log_dir_sizes,
 )
 from kbroker.client.connections.cluster import Cluster
 from kbroker.client.errors import ClientError, RejectedError
@@ -49,81 +42,60 @@ from kbroker.console.operation import (
     page_of,
     paging,
 )
+from kbroker.console.topic_figures import TopicFigures
 
-# BOUND: partitions of which offsets and sizes are asked for a page of topics.
-FIGURES_MAX = 2000
-# The time that figures may take, of brokers that do not answer: the rest is shown without them.
-FIGURES_S = 2.0
+# BOUND: partitions whose figures are looked up to sort topics, and seconds that it may take; the
+# figures of others are unknown.
+SORTED_MAX = 20_000
+SORTED_S = 5.0
+NAME, SIZE, RATE = "name", "size", "rate"
 HOUR_S, DAY_S = 3600, 86_400
 
 DRY_RUN = Parameter("dry_run", FLAG, "Only check whether it could be done.", False)
 SEARCH = Parameter("search", TEXT, "Only those whose name contains this.", "", length_max=249)
 
 
-class TopicFigures:
-    """Offsets and sizes of partitions; None of one that cannot be had."""
-
-    def __init__(self, cluster: Cluster, topics: Iterable[TopicState]) -> None:
-        self._cluster = cluster
-        keys = [
-            (topic.name, row.partition)
-            for topic in topics
-            for row in topic.partitions
-            if row.leader is not None
-        ]
-        self.keys = keys[:FIGURES_MAX]
-        self.starts = self.at(EARLIEST)
-        self.ends = self.at(LATEST)
-        self.sizes: dict[TopicPartition, int] = {}
-        try:
-            names = {topic for topic, _ in self.keys}
-            self.sizes = log_dir_sizes(cluster, names, deadline=FIGURES_S)
-        except ClientError:
-            pass  # without the right to describe the cluster, or of a broker that is gone
-
-    def at(self, time_ms: int) -> dict[TopicPartition, int]:
-        """Offsets at a time."""
-        if not self.keys:
-            return {}
-        try:
-            offsets = list_offsets(
-                self._cluster, dict.fromkeys(self.keys, time_ms), deadline=FIGURES_S
-            )
-        except ClientError:
-            return {}
-        return {key: row.offset for key, row in offsets.items()}
-
-    def records(self, topic: TopicState) -> int | None:
-        """Between start and end of all its partitions: of a compacted topic, there are fewer."""
-        keys = [(topic.name, row.partition) for row in topic.partitions]
-        if not all(key in self.starts and key in self.ends for key in keys):
-            return None
-        return sum(self.ends[key] - self.starts[key] for key in keys)
-
-    def bytes_of(self, topic: TopicState) -> int | None:
-        """The sum of the sizes of its leaders."""
-        keys = [(topic.name, row.partition) for row in topic.partitions]
-        if not all(key in self.sizes for key in keys):
-            return None
-        return sum(self.sizes[key] for key in keys)
-
-
 def _list(asked: CheckedRequest) -> Topics:
     values = asked.values
     topics = search_topics(asked.cluster, values["search"], internal=values["internal"])
+    known = None
+    if values["sort"] != NAME:
+        topics, known = _sorted(asked, topics)
     page, after = page_of(topics, values, lambda topic: topic.name)
     figures = TopicFigures(asked.cluster, page)
-    rows = [_row(topic, figures) for topic in page]
+    rows = [_row(asked, topic, figures) for topic in page]
     asks = not topics and not values["search"]
     return {
         "total": len(topics),
         "topics": rows,
+        "sorted": known,
         "sees_all": sees_all_topics(asked.cluster) if asks else None,
         "next_cursor": after,
     }
 
 
-def _row(topic: TopicState, figures: TopicFigures) -> TopicRow:
+def _sorted(
+    asked: CheckedRequest, topics: Sequence[TopicState]
+) -> tuple[Sequence[TopicState], int]:
+    """The largest first, and of how many the figure is known."""
+    all_of_them = list(topics[0 : len(topics)])
+    figures = TopicFigures(asked.cluster, all_of_them, partitions_max=SORTED_MAX, deadline=SORTED_S)
+    by_size = asked.values["sort"] == SIZE
+    of = {
+        topic.name: figure
+        for topic in all_of_them
+        if (figure := figures.bytes_of(topic) if by_size else _rate(asked, topic, figures))
+        is not None
+    }
+    all_of_them.sort(key=lambda topic: (-of.get(topic.name, -1), topic.name))
+    return all_of_them, len(of)
+
+
+def _rate(asked: CheckedRequest, topic: TopicState, figures: TopicFigures) -> float | None:
+    return None if asked.rates is None else asked.rates.look(topic, figures.end(topic))
+
+
+def _row(asked: CheckedRequest, topic: TopicState, figures: TopicFigures) -> TopicRow:
     return {
         "name": topic.name,
         "internal": topic.internal,
@@ -133,6 +105,7 @@ def _row(topic: TopicState, figures: TopicFigures) -> TopicRow:
         "under_replicated": sum(len(row.isr) < len(row.replicas) for row in topic.partitions),
         "records": figures.records(topic),
         "bytes": figures.bytes_of(topic),
+        "records_per_second": _rate(asked, topic, figures),
     }
 
 
@@ -158,7 +131,7 @@ def _describe(asked: CheckedRequest) -> TopicDescription:
         )
     id_text = topic.id.hex() if any(topic.id) else None
     return {
-        **_row(topic, figures),
+        **_row(asked, topic, figures),
         "id": id_text,
         "growth": _growth(topic, figures),
         "rights": _rights(asked.cluster, topic.name),
@@ -264,11 +237,18 @@ OPERATIONS = (
     Operation(
         "GET",
         "/topics",
-        "Topics, sorted by name, with their size",
+        "Topics, with their size and rate",
         _list,
         Topics,
         (
             SEARCH,
+            Parameter(
+                "sort",
+                TEXT,
+                "By name, or the largest size or rate first.",
+                NAME,
+                one_of=(NAME, SIZE, RATE),
+            ),
             Parameter("internal", FLAG, "Internal topics, too.", False),
             *paging(),
         ),

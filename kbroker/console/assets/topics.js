@@ -2,28 +2,33 @@
 
 import { get, part, post } from "./api.js";
 import { h } from "./dom.js";
-import { bytes, counted, number } from "./format.js";
+import { bytes, counted, number, rate } from "./format.js";
 import { emptiness } from "./session.js";
-import { ask, badge, check, field, pager, table } from "./widgets.js";
+import { ask, badge, check, choice, field, pager, table } from "./widgets.js";
 
 const LIMIT = 100;
+const SORTED = [["name", "Name"], ["size", "Largest size"], ["rate", "Highest rate"]];
 
 export async function draw(root, at) {
   const search = at.query.get("search") || "";
   const internal = at.query.get("internal") === "true";
   const skip = Number(at.query.get("skip") || 0);
-  const found = await get("/topics", { search, internal, skip, limit: LIMIT }, at.signal);
+  const sort = ["size", "rate"].includes(at.query.get("sort")) ? at.query.get("sort") : "name";
+  const found = await get("/topics", { search, internal, sort, skip, limit: LIMIT }, at.signal);
   const box = h("input", { type: "search", placeholder: "Search by name", "aria-label": "Search topics", value: search });
   box.addEventListener("change", () => at.setQuery({ search: box.value, skip: null }));
   const hidden = h("input", { type: "checkbox", checked: internal });
   hidden.addEventListener("change", () => at.setQuery({ internal: hidden.checked ? "true" : null, skip: null }));
+  const sorted = choice(SORTED, sort, { onchange: (event) => at.setQuery({ sort: event.target.value, skip: null }) });
   root.append(
     h(
       "div",
       { class: "head" },
       h("h1", null, "Topics"),
       h("span", { class: "muted" }, counted(found.total, "topic")),
+      unknown(found, sort),
       h("span", { class: "grow" }),
+      h("label", null, h("span", { class: "muted" }, "Sort by"), sorted),
       box,
       check("internal", hidden),
       h("button", { type: "button", class: "primary change", id: "create", onclick: create }, "Create a topic"),
@@ -38,6 +43,7 @@ export async function draw(root, at) {
           { title: "Replicas", number: true, cell: (row) => number(row.replication_factor) },
           { title: "Offsets", number: true, cell: (row) => number(row.records) },
           { title: "Size", number: true, cell: (row) => bytes(row.bytes) },
+          { title: "Records/s", number: true, cell: (row) => rate(row.records_per_second) },
           { title: "State", cell: state },
         ],
         found.topics,
@@ -91,6 +97,14 @@ function create() {
 function name(row) {
   const link = h("a", { href: "#/topics/" + encodeURIComponent(row.name) }, row.name);
   return row.internal ? [link, " ", badge("internal", "muted")] : link;
+}
+
+// Of how many topics nobody knows what they are sorted by.
+function unknown(found, sort) {
+  const count = sort === "name" ? 0 : found.total - found.sorted;
+  if (!count) return "";
+  const why = sort === "rate" && !found.sorted ? "rates are known at the next look" : `the ${sort} of ${number(count)} is not known`;
+  return h("span", { class: "muted" }, why);
 }
 
 function state(row) {

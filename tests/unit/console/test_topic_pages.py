@@ -9,6 +9,7 @@ import pytest
 
 from kbroker.client.admin import topics as topic_admin
 from kbroker.client.batches.offsets import EARLIEST, LATEST, TopicPartition
+from kbroker.console import topic_figures
 from kbroker.console.api import topics
 from kbroker.console.operation import CheckedRequest
 from kbroker.protocol.messages.metadata import MetadataResponse
@@ -46,8 +47,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, set[str]]]:
     rows = [topic(name=f"topic-{n:05}", partitions=parts) for n in reversed(range(COUNT))]
     rows.append(topic(name="__internal", is_internal=True, partitions=parts))
     monkeypatch.setattr(topic_admin, "_rows", lambda _cluster, _names: rows)
-    monkeypatch.setattr(topics, "list_offsets", offsets)
-    monkeypatch.setattr(topics, "log_dir_sizes", sizes)
+    monkeypatch.setattr(topic_figures, "list_offsets", offsets)
+    monkeypatch.setattr(topic_figures, "log_dir_sizes", sizes)
     return calls
 
 
