@@ -23,7 +23,7 @@ from perf.arguments import Arguments, positive
 from perf.bars import Figures
 from perf.brokers import KbrokerBroker
 from perf.cells import CELLS, Size, measure_saturated
-from perf.checkouts import RevisionMissing, built
+from perf.checkouts import BUILD_HELP, checkout_of
 from perf.kafka_distribution import ROOT
 from perf.runner import turns
 
@@ -64,23 +64,15 @@ def compare(name: str, builds: list[Build], rounds: int) -> str:
     )
 
 
-def checkout_of(text: str) -> Path:
-    """The folder of that name, or the build of that revision. Raises RevisionMissing."""
-    return Path(text) if Path(text).is_dir() else built(text)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Arguments(__doc__)
-    parser.add_argument("before", help="a revision, or a checkout that is built")
+    parser.add_argument("before", help=BUILD_HELP)
     parser.add_argument("--after", type=Path, default=ROOT, help="default: this checkout")
     parser.add_names("--cells", SATURATED, "one1,one16,sat16k")
     parser.add_argument("--rounds", type=positive(int), default=40)
     parser.add_place("/dev/shm")
     options = parser.parse(arguments)
-    try:
-        before = checkout_of(options.before)
-    except RevisionMissing as error:
-        parser.error(f"{options.before} is no checkout, and {error}")
+    before = checkout_of(options.before, parser.error)
     for checkout in (before, options.after):
         if not (checkout / "kbroker").is_dir():
             parser.error(f"{checkout} is no checkout of kbroker")

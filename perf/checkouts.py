@@ -9,12 +9,15 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from perf.kafka_distribution import ROOT
 
 BUILDS = ROOT / ".cache" / "builds"
 COMMIT_CHARS = 8
+BUILD_HELP = "a revision, or a checkout that is built"
 COMPLETE = ".complete"  # a file, written when everything else is there
 
 
@@ -40,6 +43,18 @@ def built(revision: str) -> Path:
             _build(checkout)
             (checkout / COMPLETE).touch()
     return checkout
+
+
+def checkout_of(text: str, refuse: Callable[[str], NoReturn]) -> Path:
+    """The folder of that name, or the build of that revision. refuse: ends the program, as there is
+    neither.
+    """
+    if Path(text).is_dir():
+        return Path(text).resolve()
+    try:
+        return built(text)
+    except RevisionMissing as error:
+        refuse(f"{text} is no checkout, and {error}")
 
 
 def python_of(checkout: Path) -> str:

@@ -7,12 +7,15 @@
     python perf/client.py --output perf/results/client/DATE-COMMIT.json
     python perf/client.py --quick             toy size, to see that it all runs
     python perf/client.py --bootstrap HOST:PORT   a broker that runs already
+    python perf/client.py --before 0153d3d9   our clients of now beside those of another build
 
 Each run is a process of its own. A producer sends values that exist already as bytes, with the same
 settings for all (batch.size, linger.ms, acks=all, no idempotence, 64 MiB of memory): from the first
 call until everything is acknowledged. A consumer reads partitions from their beginning, with its
 defaults and without commits, as often as its number of records needs. Libraries take turns.
 ``topic_list`` is the time that ``kbroker topic list`` takes, from exec to exit.
+
+What is before is a revision, which is built in ``.cache/builds`` once, or a checkout.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -36,6 +40,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from perf.arguments import Arguments
 from perf.bars import OURS, Bar, Cell, Figures
 from perf.brokers import KbrokerBroker
+from perf.checkouts import BUILD_HELP, checkout_of, python_of
 from perf.machine import touch_free_memory
 from perf.runner import Report, tell
 from perf.topics import create_topic, delete_topic, fresh_name
@@ -47,6 +52,7 @@ DISTINCT = 1000
 TOUCHED_BYTES = 4 << 30
 WAIT_S = 120.0
 TOPIC_LISTS = 20
+BEFORE = ", before"
 
 
 class Run(NamedTuple):
@@ -325,9 +331,16 @@ def new_topic(bootstrap: str) -> str:
 
 
 def measure(
-    options: Options, bootstrap: str, cell: Cell, library: str, filled: tuple[str, int] | None
+    options: Options,
+    bootstrap: str,
+    cell: Cell,
+    library: str,
+    filled: tuple[str, int] | None,
+    checkout: Path | None = None,
 ) -> Figures:
-    """One run in a process of its own. filled: the topic to read. Raises CalledProcessError."""
+    """One run in a process of its own. filled: the topic to read. checkout: of another build.
+    Raises CalledProcessError.
+    """
     topic, present = filled or (new_topic(bootstrap), 0)
     records = 2 * DISTINCT if options.quick else cell.parameters["records"][library]
     given = {
@@ -342,7 +355,11 @@ def measure(
     }
     if filled is None and not options.quick:
         touch_free_memory(TOUCHED_BYTES)
-    command = [sys.executable, __file__, *(f"--{name}={value}" for name, value in given.items())]
+    words = [f"--{name}={value}" for name, value in given.items()]
+    if checkout is None:
+        command = [sys.executable, __file__, *words]
+    else:
+        command = [python_of(checkout), str(checkout / "perf" / "client.py"), *words]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True, timeout=600)
     if filled is None:
         delete_topic(bootstrap, topic)
@@ -433,11 +450,13 @@ def compare(options: Options, bootstrap: str, say: Callable[[str], None] = tell)
         if cell.name not in options.cells:
             continue
         libraries = [name for name in cell.parameters["records"] if name in options.libraries]
+        if options.before:
+            cell, libraries = beside_before(cell, libraries)
         filled = fill_topic(options, bootstrap, cell) if cell.parameters["filled"] else None
         report.measure([cell], libraries, options.runs, partial(_taken, options, bootstrap, filled))
         if filled is not None:
             delete_topic(bootstrap, filled[0])
-    if TOPIC_LIST.name in options.cells:
+    if TOPIC_LIST.name in options.cells and not options.before:
         measure_topic_list(bootstrap)  # is not counted
         report.measure(
             [TOPIC_LIST], [OURS], TOPIC_LISTS, lambda _cell, _name: measure_topic_list(bootstrap)
@@ -448,7 +467,19 @@ def compare(options: Options, bootstrap: str, say: Callable[[str], None] = tell)
 def _taken(
     options: Options, bootstrap: str, filled: tuple[str, int] | None, cell: Cell, library: str
 ) -> Figures:
-    return measure(options, bootstrap, cell, library, filled)
+    checkout = options.before if library.endswith(BEFORE) else None
+    return measure(options, bootstrap, cell, library.removesuffix(BEFORE), filled, checkout)
+
+
+def beside_before(cell: Cell, libraries: Sequence[str]) -> tuple[Cell, list[str]]:
+    """The cell for our own libraries, each followed by that of the build before."""
+    ours = [name for name in libraries if name.startswith(OURS)]
+    bars = tuple(
+        Bar(figure, rule, ours=name, other=name + BEFORE, is_paired=True)
+        for name in ours
+        for figure, rule in (("records_per_s", ">= 0.97x"), ("cpu_us_per_record", "<= 1.03x"))
+    )
+    return replace(cell, bars=bars), [each for name in ours for each in (name, name + BEFORE)]
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> Options:
@@ -459,6 +490,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Options:
     options.add_sizes(("--runs", 5, 1, ""))
     options.add_quick()
     options.add_argument("--bootstrap", help="of a broker that runs; without it one is started")
+    options.add_argument("--before", help=BUILD_HELP)
     options.add_argument("--batch-size", type=int, default=131_072)
     options.add_argument("--linger-ms", type=int, default=5)
     options.add_place()
@@ -467,7 +499,10 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Options:
     options.add_argument("--topic", help=argparse.SUPPRESS)
     for name in ("records", "value-bytes", "filled"):
         options.add_argument(f"--{name}", type=int, default=0, help=argparse.SUPPRESS)
-    return options.parse(arguments)
+    parsed = options.parse(arguments)
+    if parsed.before:
+        parsed.before = checkout_of(parsed.before, options.error)
+    return parsed
 
 
 def mirror_cell(options: Options) -> int:
