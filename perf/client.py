@@ -28,7 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -450,10 +450,11 @@ def compare(options: Options, bootstrap: str, say: Callable[[str], None] = tell)
         if cell.name not in options.cells:
             continue
         libraries = [name for name in cell.parameters["records"] if name in options.libraries]
-        if options.before:
-            cell, libraries = beside_before(cell, libraries)
         filled = fill_topic(options, bootstrap, cell) if cell.parameters["filled"] else None
-        report.measure([cell], libraries, options.runs, partial(_taken, options, bootstrap, filled))
+        take = partial(_taken, options, bootstrap, filled)
+        parts = beside_before(cell, libraries) if options.before else [(cell, libraries)]
+        for part, names in parts:
+            report.measure([part], names, options.runs, take)
         if filled is not None:
             delete_topic(bootstrap, filled[0])
     if TOPIC_LIST.name in options.cells and not options.before:
@@ -471,15 +472,16 @@ def _taken(
     return measure(options, bootstrap, cell, library.removesuffix(BEFORE), filled, checkout)
 
 
-def beside_before(cell: Cell, libraries: Sequence[str]) -> tuple[Cell, list[str]]:
-    """The cell for our own libraries, each followed by that of the build before."""
-    ours = [name for name in libraries if name.startswith(OURS)]
-    bars = tuple(
-        Bar(figure, rule, ours=name, other=name + BEFORE, is_paired=True)
-        for name in ours
-        for figure, rule in (("records_per_s", ">= 0.97x"), ("cpu_us_per_record", "<= 1.03x"))
-    )
-    return replace(cell, bars=bars), [each for name in ours for each in (name, name + BEFORE)]
+def beside_before(cell: Cell, libraries: Sequence[str]) -> Iterator[tuple[Cell, list[str]]]:
+    """A cell for each of our own libraries, which takes turns with that of the build before."""
+    for name in libraries:
+        if name.startswith(OURS):
+            bars = (
+                Bar("records_per_s", ">= 0.97x", ours=name, other=name + BEFORE),
+                Bar("cpu_us_per_record", "<= 1.03x", ours=name, other=name + BEFORE),
+            )
+            part = replace(cell, name=f"{cell.name}, {name.removeprefix(OURS).strip()}", bars=bars)
+            yield part, [name, name + BEFORE]
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> Options:

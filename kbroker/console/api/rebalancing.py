@@ -46,6 +46,8 @@ from kbroker.console.problems import BadRequest, NotThere, Problem
 from kbroker.console.replica_plan import Move, PlacedPartition, PlanRefused, ReplicaLayout
 from kbroker.wording import counted
 
+# What a broker may take to tell the sizes of its replicas.
+SIZES_S = 5.0
 _MIN_IN_SYNC = "min.insync.replicas"
 _INTERNAL = "__"
 
@@ -83,11 +85,14 @@ def _scene(cluster: Cluster) -> _Scene:
 
 
 def _sizes(cluster: Cluster) -> dict[TopicPartition, int]:
-    """Of brokers that do not answer, and without the right to describe the cluster, none."""
+    """Of brokers that do not answer, and without the right to describe the cluster, none. Other
+    brokers know the sizes of most of what a broker has that is gone: it is not waited for.
+    """
     sizes: dict[TopicPartition, int] = {}
     for node in cluster.nodes():
         try:
-            dirs = log_dirs(cluster, [node])[node]
+            with cluster.within(SIZES_S):
+                dirs = log_dirs(cluster, [node])[node]
         except ClientError:
             continue
         for each in dirs:
