@@ -7,6 +7,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.running.examples import examples
 
 pa = pytest.importorskip("pyarrow")
 
@@ -32,7 +33,7 @@ SETS = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.sampled_from(SETS), st.data())
 def test_damaged_sets_never_crash_a_reader(whole, data):
     damaged = bytearray(whole)
@@ -53,7 +54,7 @@ def test_damaged_sets_never_crash_a_reader(whole, data):
     assert all(row[0] > 0 for row in counter.buckets().values())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.binary(max_size=300))
 def test_random_bytes_never_crash_a_reader(data):
     with suppress(RecordsDamaged):
@@ -68,7 +69,7 @@ records = st.tuples(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(st.lists(records, min_size=1, max_size=20), min_size=1, max_size=5),
     st.integers(0, 4),

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.running.examples import examples
 
 from kbroker.cluster.control_requests import (
     ControlResponse,
@@ -80,7 +81,7 @@ def topic_ids(draw: Any, keys: Any, is_on_the_wire: bool) -> dict[str, bytes]:
     return ids
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.data())
 def test_leader_and_isr_round_trips(data):
     version = data.draw(versions(ApiKey.LEADER_AND_ISR))
@@ -108,7 +109,7 @@ def test_leader_and_isr_round_trips(data):
     assert over_the_wire(request, version) == request
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.data())
 def test_update_metadata_round_trips(data):
     version = data.draw(versions(ApiKey.UPDATE_METADATA))
@@ -155,7 +156,7 @@ def live_brokers(version: int) -> Any:
     return st.builds(LiveBroker, st.lists(one, min_size=size[0], max_size=size[1]), rack)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.data())
 def test_stop_replica_round_trips_in_as_many_requests_as_the_version_needs(data):
     version = data.draw(versions(ApiKey.STOP_REPLICA))
@@ -174,7 +175,7 @@ def test_stop_replica_round_trips_in_as_many_requests_as_the_version_needs(data)
     assert len(sent) <= (1 if version >= 3 else 2)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.data())
 def test_responses_round_trip(data):
     kind = data.draw(st.sampled_from([LeaderAndIsr, UpdateMetadata, StopReplica]))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.running.examples import examples
 
 from kbroker.cluster.controller_requests import (
     AlterIsr,
@@ -50,7 +51,7 @@ def answered(response: ControllerResponse, request: ControllerRequest, version: 
     return response_from_wire(message, request)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.integers(0, 3), NUMBERS, st.integers(-1, 2**62), KEYS, CODES)
 def test_controlled_shutdown_round_trips(
     version: int, broker_id: int, epoch: int, keys: list[tuple[str, int]], code: ErrorCode
@@ -62,7 +63,7 @@ def test_controlled_shutdown_round_trips(
     assert answered(response, request, version) == response
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.data())
 def test_alter_isr_round_trips(data: Any) -> None:
     keys = sorted(data.draw(KEYS))

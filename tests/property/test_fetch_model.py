@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.running.examples import examples
 from support.storage.fetch_log import FetchBench
 
 pytestmark = pytest.mark.property
@@ -88,7 +89,7 @@ class Run:
                 self.at = batch.last_offset + 1
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(
     st.lists(STEP, max_size=60),
     st.sampled_from([0, 200, 4096, 1 << 30]),
@@ -107,7 +108,7 @@ WANTS = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.lists(
         st.tuples(WANTS, st.lists(st.integers(0, 5), max_size=3), st.integers(0, 5)), max_size=15

@@ -10,6 +10,7 @@ import lz4.frame
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.running.examples import examples
 from support.running.in_one import in_one
 from support.storage import record_oracle
 
@@ -80,13 +81,13 @@ contents = st.lists(pieces, max_size=60).map(b"".join)
 
 
 @given(contents, st.integers(0, 300))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_block_of_any_content_decodes_to_it(content: bytes, spare: int) -> None:
     assert decode_regular_lz4_block(compressed(content), len(content) + spare, ENDLESS) == content
 
 
 @given(contents.filter(bool), st.randoms(use_true_random=False))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_damaged_block_is_left_or_is_what_the_library_reads(
     content: bytes, chance: random.Random
 ) -> None:

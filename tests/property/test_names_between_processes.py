@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.coordinators.coordinators_bench import Bench, commit
+from support.running.examples import examples
 
 from kbroker.cluster.client_quotas import ClientQuotas
 from kbroker.errors import ErrorCode, WireError
@@ -61,7 +62,7 @@ def shown_user(name: str) -> KafkaPrincipal | None:
         return None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(NAMES, NAMES, NAMES, st.integers(0, 3 * MESSAGE_BYTES))
 def test_request_arrives_with_its_names_or_is_rejected(
     client_id: str, host: str, user: str, size: int
@@ -80,7 +81,7 @@ def test_request_arrives_with_its_names_or_is_rejected(
     assert [assembler.request(part) for part in parts][-1] == asked
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(NAMES)
 def test_principal_that_is_let_in_can_be_written_everywhere(user: str) -> None:
     who = shown_user(user)
@@ -95,7 +96,7 @@ def test_principal_that_is_let_in_can_be_written_everywhere(user: str) -> None:
     assert acl_nodes.decode(acl_nodes.encode(stored)) == stored
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(USERS, NAMES)
 def test_quota_of_any_client_is_found(user: str, client_id: str) -> None:
     quotas = ClientQuotas({"users/%3Cdefault%3E": {"k": 5.0}, "clients/<default>": {"k": 1.0}})
@@ -107,7 +108,7 @@ def test_quota_of_any_client_is_found(user: str, client_id: str) -> None:
             assert parse_entity(named.path) == named
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(NAMES, NAMES, NAMES)
 def test_sasl_token_with_any_name_ends_in_an_answer(first: str, user: str, password: str) -> None:
     token = f"{first}\0{user}\0{password}".encode("utf-8", "surrogatepass")
@@ -212,7 +213,7 @@ def test_coordinator_answers_whatever_its_clients_are_called(
         assert {answer.token for answer in worker.responses()} == set(tokens)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.binary(max_size=200), st.integers(0, 200), st.booleans())
 def test_damaged_request_is_answered_and_ends_nobody(
     damage: bytes, at: int, keeps_size: bool

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.running.examples import examples
 from support.storage.messages_of_07 import compressed, message, read, records_of
 
 from kbroker._ext.legacy.messages_07 import Region, read_region
@@ -181,7 +182,7 @@ MESSAGES = st.recursive(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(MESSAGES, max_size=6), st.data())
 def test_hostile_bytes_are_read_as_the_oracle_does(rows, choose):
     data = bytearray(b"".join(rows))

@@ -35,6 +35,8 @@ from fault.clients.roles import CONSUMER_PROTOCOL, ROLES, SEPARATE, ZOOKEEPER
 from fault.clients.scene import KbrokerScene, Scene, Stage
 from fault.clients.secured_scene import SaslSslScene
 
+from perf.runner import end_with_brokers
+
 ROOT = Path(__file__).resolve().parents[3]
 TOGETHER = 5
 SHOWN = 20
@@ -240,6 +242,7 @@ def main() -> int:
     parser.add_argument("--page", action="store_true", help="only keep the results: no cell is run")
     parser.add_argument("--results", type=Path, default=ROOT / "build" / "clients-exam")
     options = parser.parse_args()
+    end_with_brokers()
     cells = Wanted(options.size, options.role, options.fault).cells(options.brokers)
     results = Results(options.results / f"{options.brokers}.jsonl", page.load(options.brokers))
     if options.page:

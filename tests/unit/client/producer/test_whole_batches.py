@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.clients.produce_link import NODE, ProduceLink, pool
+from support.running.examples import examples
 from support.storage.batch_stamps import stamp_batch
 
 from kbroker.batch_summary import HEADER, HEADER_BYTES
@@ -29,7 +30,7 @@ def batch_of(*values: bytes, codec: int = 0) -> bytearray:
     return bytearray(builder.build())
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 @given(
     codec=st.integers(0, 4),
     base_offset=st.integers(0, 1 << 40),
