@@ -201,6 +201,28 @@ def test_topic_is_created_changed_and_deleted(page: Browser, broker: Broker) -> 
     assert got(broker, "/topics?search=made")["total"] == 0
 
 
+def test_topics_are_sorted_as_is_chosen(page: Browser, broker: Broker) -> None:
+    visit(page, broker, "topics?internal=true", "attacked")
+    choose = (
+        "const box = [...document.querySelectorAll('main select')].find((each) => "
+        "[...each.options].some((one) => one.value === arguments[0])); "
+        "box.value = arguments[0]; box.dispatchEvent(new Event('change'))"
+    )
+    first = "return document.querySelector('main tbody td a').textContent"
+    names = got(broker, "/topics?internal=true")["topics"]
+
+    page.run(choose, "size")
+    wait_until(lambda: "sort=size" in page.run("return location.hash"))
+    wait_until(lambda: page.run(first) == "attacked")
+    shot(page, "topics-by-size")
+    page.run(choose, "rate")
+    wait_until(lambda: "sort=rate" in page.run("return location.hash"))
+    page.await_text("Records/s")
+    page.run(choose, "name")
+
+    wait_until(lambda: page.run(first) == min(row["name"] for row in names))
+
+
 def test_reset_is_shown_before_it_is_done(page: Browser, broker: Broker) -> None:
     visit(page, broker, f"groups/{quote(ATTACK, safe='')}", "Reset offsets")
 
