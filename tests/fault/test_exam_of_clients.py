@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
@@ -397,7 +398,9 @@ def test_the_checker_of_ends():
 # -- what is kept
 
 
-def test_the_page_has_what_has_passed_by_revision_and_what_is_open_with_its_reason(tmp_path):
+def test_the_page_has_what_has_passed_by_revision_and_what_is_open_with_its_reason(
+    tmp_path, monkeypatch
+):
     """Whoever goes on with the exam need not run again what has passed."""
     rows = [
         {"role": "admin", "fault": "nothing", "revision": "a1", "problem": "lost"},
@@ -410,7 +413,11 @@ def test_the_page_has_what_has_passed_by_revision_and_what_is_open_with_its_reas
         },
         {"role": "admin", "fault": "nothing", "revision": "c3", "problem": "the exam failed: x"},
     ]
-    before = {("static", "fork"): page.Ended("a1", "it hangs", "a lock")}
+    before = {
+        ("static", "fork"): page.Ended("a1", "it hangs", "a lock"),
+        ("admin", "fork"): page.Ended("a1", ""),
+    }
+    monkeypatch.setattr(page, "changes_since", {"a1": 7, "b2": 0}.get)
 
     page.save("kbroker", page.merge(before, rows), tmp_path)
     page.write({"kbroker": [*before, ("admin", "nothing"), ("admin", "late")]}, tmp_path)
@@ -419,8 +426,9 @@ def test_the_page_has_what_has_passed_by_revision_and_what_is_open_with_its_reas
     assert kept["admin", "nothing"] == page.Ended("b2", "")
     assert kept["static", "fork"].why == "a lock"
     text = (tmp_path / "README.md").read_text()
-    assert "1 of 3 cells have passed" in text
-    assert "| b2 | 1 |" in text
+    assert "2 of 4 cells have passed" in text
+    assert "| b2 | 1 | 0 |" in text and "| a1 | 1 | 7 |" in text
+    assert "client changed last: 1 cells.\n\n- fork: admin\n" in text
     assert "| static | fork | b2 | it hangs \\| for ever | a lock |" in text
     assert "- late: every role" in text
 
@@ -433,6 +441,23 @@ def test_what_is_kept_counts_as_known_unless_a_later_run_says_otherwise(tmp_path
     known = Results(path, kept).known
 
     assert known == {Cell("admin", "fork"): "x", Cell("static", "fork"): ""}
+
+
+def test_cells_of_before_the_client_changed_are_run_again(tmp_path):
+    kept = {("admin", "fork"): page.Ended("a1", ""), ("static", "fork"): page.Ended("b2", "")}
+    results = Results(tmp_path / "results", kept)
+
+    results.forget("a1".__eq__)
+
+    assert results.known == {Cell("static", "fork"): ""}
+
+
+def test_revision_that_nobody_knows_is_outdated_and_the_last_one_is_not():
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=page.ROOT, capture_output=True)
+    if head.returncode != 0:
+        pytest.skip("this is no checkout")
+
+    assert page.is_outdated("0000000000") and not page.is_outdated("HEAD")
 
 
 def test_the_checker_of_committed_offsets_that_were_seen():

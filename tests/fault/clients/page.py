@@ -8,12 +8,15 @@ them. In these files ``why`` of an open cell is written by hand, and kept until 
 from __future__ import annotations
 
 import json
+import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-PLACE = Path(__file__).resolve().parents[3] / "perf" / "results" / "clients-exam"
+ROOT = Path(__file__).resolve().parents[3]
+PLACE = ROOT / "perf" / "results" / "clients-exam"
 Cell = tuple[str, str]  # role and fault
 _SHOWN = 300
 
@@ -22,9 +25,23 @@ _HEAD = """\
 
 Written by `tools/exam.py clients --page`: what has passed, and what is open, of all cells of a
 release ([docs/testing.md](../../../docs/testing.md#exam-of-clients)). The files beside it have the
-cells by revision. A revision counts for a cell as long as nothing has changed that the cell meets;
-`git log --oneline REVISION.. kbroker/client` shows what has.
+cells by revision. *Changes* are the commits since then that have changed the client: cells of such
+revisions are named below, and `--again` runs them, too.
 """
+# Where a client is written.
+_CLIENT = ("kbroker/client", "kbroker/wire", "ext/kbroker/_ext/client", "ext/kbroker/_ext/sockets")
+
+
+@cache
+def changes_since(revision: str) -> int:
+    """How many commits have changed the client since a revision; -1 if it is not known here."""
+    command = ["git", "rev-list", "--count", f"{revision}..HEAD", "--", *_CLIENT]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    return int(done.stdout) if done.returncode == 0 else -1
+
+
+def is_outdated(revision: str) -> bool:
+    return changes_since(revision) != 0
 
 
 class Ended(NamedTuple):
@@ -67,7 +84,7 @@ def merge(state: State, rows: Iterable[Mapping[str, Any]]) -> State:
         cell = row["role"], row["fault"]
         before = merged.get(cell)
         why = before.why if before is not None and row["problem"] else ""
-        merged[cell] = Ended(row["revision"], row["problem"], why)
+        merged[cell] = Ended(row.get("revision", ""), row["problem"], why)
     return merged
 
 
@@ -99,8 +116,10 @@ def _part(kind: str, state: State, cells: Collection[Cell]) -> str:
     failed = {cell: one for cell, one in ended.items() if one.problem}
     lines = [f"## {kind}", "", f"{passed.total()} of {len(cells)} cells have passed.", ""]
     if passed:
-        lines += ["| revision | cells |", "| --- | --- |"]
-        lines += [f"| {revision} | {count} |" for revision, count in passed.most_common()]
+        lines += ["| revision | cells | changes |", "| --- | --- | --- |"]
+        for revision, count in passed.most_common():
+            changes = changes_since(revision)
+            lines.append(f"| {revision} | {count} | {'?' if changes < 0 else changes} |")
         lines.append("")
     if failed:
         lines += [
@@ -111,18 +130,25 @@ def _part(kind: str, state: State, cells: Collection[Cell]) -> str:
             row = [role, fault, one.revision, _cell(one.problem), _cell(one.why)]
             lines.append(f"| {' | '.join(row)} |")
         lines.append("")
-    missing: dict[str, list[str]] = defaultdict(list)
-    for role, fault in cells:
-        if (role, fault) not in ended:
-            missing[fault].append(role)
-    if missing:
-        everyone = {fault: sum(1 for cell in cells if cell[1] == fault) for fault in missing}
-        lines += [f"Not run yet: {sum(map(len, missing.values()))} cells.", ""]
-        for fault, roles in missing.items():
-            all_of_them = len(roles) == everyone[fault]
-            lines.append(f"- {fault}: {'every role' if all_of_them else ', '.join(roles)}")
-        lines.append("")
+    old = [cell for cell, one in ended.items() if not one.problem and is_outdated(one.revision)]
+    lines += _listed("Passed before the client changed last", old, cells)
+    lines += _listed("Not run yet", [cell for cell in cells if cell not in ended], cells)
     return "\n".join(lines)
+
+
+def _listed(title: str, some: Collection[Cell], cells: Collection[Cell]) -> list[str]:
+    """Of one fault after the other."""
+    if not some:
+        return []
+    roles: dict[str, list[str]] = defaultdict(list)
+    for role, fault in some:
+        roles[fault].append(role)
+    everyone = Counter(fault for _, fault in cells)
+    lines = [f"{title}: {len(some)} cells.", ""]
+    for fault, names in roles.items():
+        is_all = len(names) == everyone[fault]
+        lines.append(f"- {fault}: {'every role' if is_all else ', '.join(names)}")
+    return [*lines, ""]
 
 
 def _cell(text: str) -> str:

@@ -35,8 +35,6 @@ from fault.clients.roles import CONSUMER_PROTOCOL, ROLES, SEPARATE, ZOOKEEPER
 from fault.clients.scene import KbrokerScene, Scene, Stage
 from fault.clients.secured_scene import SaslSslScene
 
-from perf.runner import end_with_brokers
-
 ROOT = Path(__file__).resolve().parents[3]
 TOGETHER = 5
 SHOWN = 20
@@ -78,9 +76,14 @@ class Results:
     def __init__(self, path: Path, kept: page.State | None = None) -> None:
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.known = {Cell(*cell): ended.problem for cell, ended in (kept or {}).items()}
-        for row in self.rows():
-            self.known[Cell(row["role"], row["fault"])] = row["problem"]
+        self._ended = page.merge(kept or {}, self.rows())
+        self.known = {Cell(*cell): ended.problem for cell, ended in self._ended.items()}
+
+    def forget(self, is_outdated: Callable[[str], bool]) -> None:
+        """What is known of revisions of which this is true."""
+        for cell, ended in self._ended.items():
+            if is_outdated(ended.revision):
+                del self.known[Cell(*cell)]
 
     def rows(self) -> list[dict[str, Any]]:
         """All lines."""
@@ -236,19 +239,23 @@ def main() -> int:
     parser.add_argument("--size", choices=SIZES, default="commit")
     parser.add_argument("--brokers", choices=sorted(SCENES), default="kbroker")
     parser.add_argument("--resume", action="store_true", help="only cells that have not passed")
+    parser.add_argument(
+        "--again", action="store_true", help="--resume, and cells of before the client changed last"
+    )
     parser.add_argument("--role", action="append", choices=list(ROLES), default=[])
     parser.add_argument("--fault", action="append", choices=list(FAULTS), default=[])
     parser.add_argument("--together", type=int, default=TOGETHER, help="roles at a time")
     parser.add_argument("--page", action="store_true", help="only keep the results: no cell is run")
     parser.add_argument("--results", type=Path, default=ROOT / "build" / "clients-exam")
     options = parser.parse_args()
-    end_with_brokers()
     cells = Wanted(options.size, options.role, options.fault).cells(options.brokers)
     results = Results(options.results / f"{options.brokers}.jsonl", page.load(options.brokers))
     if options.page:
         write_page(options.brokers, results)
         return 0
-    if not options.resume:
+    if options.again:
+        results.forget(page.is_outdated)
+    elif not options.resume:
         for cell in cells:
             results.known.pop(cell, None)
     seed = int(os.environ.get("KBROKER_FAULT_SEED") or time.time_ns() % (1 << 31))
