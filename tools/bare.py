@@ -3,6 +3,7 @@
 
     tools/bare.py                          Debian 12 and 13, root and a user, all steps: hours
     tools/bare.py --releases trixie --users user --steps run most
+    tools/bare.py --releases trixie --steps machine    only builds the chroot, for a run with --built
 
 Nothing of this machine gets in but how it reaches the network (names of hosts, certificates, pip's
 and Maven's settings), and that tests are to be reproducible. The steps are `make run` until the
@@ -33,8 +34,13 @@ ROOT = Path(__file__).resolve().parent.parent
 PLACE = ROOT / ".cache" / "bare"
 RELEASES = {"bookworm": "Debian 12", "trixie": "Debian 13"}
 STEPS = ("run", "most", "test", "full")
-# What most of can run with the packages of README's quick start.
-MOST = "tests/spark tests/unit tests/wire tests/property tests/integration"
+MACHINE = "machine"
+# What most of can run with the packages of README's quick start, but for clusters: what is between
+# brokers is the same on every machine.
+MOST = (
+    "tests/spark tests/unit tests/wire tests/property tests/integration"
+    " --ignore-glob=tests/integration/test_cluster_* --ignore-glob=tests/integration/test_zookeeper_*"
+)
 # The user's name and where it lives.
 HOMES = {"root": "/root", "user": "/home/user"}
 READY_S = 1800
@@ -228,12 +234,15 @@ def make_test(machine: Machine, user: str, step: str, packages: list[str]) -> st
     return f"{result}; {line}" if line else result
 
 
-def check(release: str, users: list[str], steps: list[str]) -> None:
+def check(release: str, users: list[str], steps: list[str], is_built: bool) -> None:
     quick_start, development = readme_packages()
     machine = Machine(release)
-    announce(f"{RELEASES[release]}: building {machine.place}")
-    machine.build()
-    machine.install(quick_start)
+    if not is_built:
+        announce(f"{RELEASES[release]}: building {machine.place}")
+        machine.build()
+        machine.install(quick_start)
+    if steps == [MACHINE]:
+        return
     for step in (step for step in STEPS if step in steps):
         if step == "full":
             machine.install(development)
@@ -255,7 +264,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--releases", nargs="+", choices=RELEASES, default=[*RELEASES])
     parser.add_argument("--users", nargs="+", choices=HOMES, default=[*HOMES])
-    parser.add_argument("--steps", nargs="+", choices=STEPS, default=["run", "test", "full"])
+    known = [*STEPS, MACHINE]
+    parser.add_argument("--steps", nargs="+", choices=known, default=["run", "test", "full"])
+    parser.add_argument("--built", action="store_true", help="go on with chroots that are there")
     options = parser.parse_args()
     if os.geteuid() != 0:
         parser.error("only root may build a chroot")
@@ -265,11 +276,12 @@ def main() -> int:
     PLACE.mkdir(parents=True, exist_ok=True)
     for release in options.releases:
         try:
-            check(release, options.users, options.steps)
+            check(release, options.users, options.steps, options.built)
         except Failed as failed:
             announce(f"{RELEASES[release]} failed: {failed}")
             return 1
-        announce(f"{RELEASES[release]}: as README says")
+        if options.steps != [MACHINE]:
+            announce(f"{RELEASES[release]}: as README says")
     return 0
 
 
