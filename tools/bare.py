@@ -3,7 +3,7 @@
 
     tools/bare.py                          Debian 12 and 13, root and a user, all steps: hours
     tools/bare.py --releases trixie --users user --steps run most
-    tools/bare.py --releases trixie --steps machine    only builds the chroot, for a run with --built
+    tools/bare.py --releases trixie --steps machine   only builds the chroot, for a run with --built
 
 Nothing of this machine gets in but how it reaches the network (names of hosts, certificates, pip's
 and Maven's settings), and that tests are to be reproducible. The steps are `make run` until the
@@ -39,7 +39,8 @@ MACHINE = "machine"
 # brokers is the same on every machine.
 MOST = (
     "tests/spark tests/unit tests/wire tests/property tests/integration"
-    " --ignore-glob=tests/integration/test_cluster_* --ignore-glob=tests/integration/test_zookeeper_*"
+    " --ignore-glob=tests/integration/test_cluster_*"
+    " --ignore-glob=tests/integration/test_zookeeper_*"
 )
 # The user's name and where it lives.
 HOMES = {"root": "/root", "user": "/home/user"}
