@@ -17,6 +17,7 @@ from support.running import descriptors, files_in_memory, forked_workers
 from support.running.left_out import left_out
 from support.running.own_process import run_in_own_process
 from support.running.sanitizer import TIME_FACTOR
+from support.running.selection import is_without_slow
 
 from kbroker.testing import plugin, waiting
 from perf.maven import MavenUnreachable
@@ -30,8 +31,6 @@ PATIENCE_S = 30.0
 # How much there is of what repeats (tools/exam.py).
 SCALE = max(1, int(os.environ.get("KBROKER_FAULT_SCALE", "1")))
 TESTS = Path(__file__).resolve().parent
-# What ``make test`` selects.
-WITHOUT_SLOW = "not slow"
 IN_MEMORY = pytest.StashKey[Path | None]()
 # The folders whose tests mostly wait, and those that mostly compute; of each the slowest first.
 WAITING = (
@@ -66,7 +65,7 @@ settings.register_profile("without slow tests", settings.get_profile("kbroker"),
 
 def pytest_configure(config: pytest.Config) -> None:
     """Load the plugin unless the installed package has done so, and that of test processes."""
-    is_quick = config.getoption("markexpr") == WITHOUT_SLOW
+    is_quick = is_without_slow(config)
     settings.load_profile("without slow tests" if is_quick else "kbroker")
     waiting.PATIENCE_S = PATIENCE_S * TIME_FACTOR
     descriptors.raise_limit()
@@ -189,7 +188,7 @@ def pytest_collection() -> Iterator[None]:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
     """The tests left out are reported at the end, before pytest's own last line."""
     yield
-    if terminalreporter.config.getoption("markexpr") == WITHOUT_SLOW:
+    if is_without_slow(terminalreporter.config):
         terminalreporter.write_line("slow tests are not among these: make test-all runs them, too")
     reports = terminalreporter.getreports("skipped")
     text = left_out(report.longrepr[2] for report in reports if isinstance(report.longrepr, tuple))

@@ -9,6 +9,7 @@ from interop.conftest import ALL, PYTHON, QUICK_JAVA, java_names
 from support.drivers import CODECS, AdminDriver, Driver, Message
 from support.drivers.java import FIRST_TEST_TIMEOUT_S, java_missing
 from support.drivers.kcat import Kcat
+from support.running.selection import is_without_slow
 
 # The first test starts every client, and may have to download libraries.
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(FIRST_TEST_TIMEOUT_S)]
@@ -35,7 +36,7 @@ def written(
     """The content of each partition: batches of all clients in turns, each round with other
     codecs.
     """
-    slow = request.config.getoption("markexpr") != "not slow"
+    slow = not is_without_slow(request.config)
     admin: AdminDriver = driver_of("confluent-kafka")  # type: ignore[assignment]
     admin.create_topic(TOPIC, PARTITIONS)
     expected: dict[int, list[Message]] = {n: [] for n in range(PARTITIONS)}

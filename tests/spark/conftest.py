@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 from _pytest.runner import runtestprotocol
+from support.running.selection import is_without_slow
 
 from kbroker.spark import JVM_OPTIONS
-from kbroker.testing import java_home
+from kbroker.testing import Broker, java_home
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 # Optimised compilation took the JVM longer than all its work.
@@ -99,10 +100,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Apache Kafka 3.9.1."""
+def kafka_broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Any]:
+    """Apache Kafka 3.9.1; without the slow tests a kbroker, as both readers read the same."""
     from perf.brokers import KafkaBroker
 
+    if is_without_slow(request.config):
+        with Broker() as ours:
+            yield ours
+        return
     try:
         broker = KafkaBroker(tmp_path_factory.mktemp("kafka"))
     except RuntimeError as error:
