@@ -82,7 +82,8 @@ cdef void end_request(Stream* stream, const uint8_t* end) noexcept nogil:
 cdef bint reserve_received(Stream* stream, Py_ssize_t more, Py_ssize_t least) noexcept nogil:
     cdef Py_ssize_t left = stream.received.size - stream.at
     if left == 0 or (stream.at > 0 and stream.received.capacity - stream.received.size < more):
-        memmove(stream.received.data, stream.received.data + stream.at, <size_t>left)
+        if left > 0:  # or there may be no buffer yet
+            memmove(stream.received.data, stream.received.data + stream.at, <size_t>left)
         stream.received.size = left
         stream.at = 0
     return grown(&stream.received, more, least)
