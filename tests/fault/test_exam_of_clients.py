@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import subprocess
 from types import SimpleNamespace
 from typing import Any
@@ -428,7 +429,7 @@ def test_the_page_has_what_has_passed_by_revision_and_what_is_open_with_its_reas
     text = (tmp_path / "README.md").read_text()
     assert "2 of 4 cells have passed" in text
     assert "| b2 | 1 | 0 |" in text and "| a1 | 1 | 7 |" in text
-    assert "client changed last: 1 cells.\n\n- fork: admin\n" in text
+    assert "client changed last: 1 cell.\n\n- fork: admin\n" in text
     assert "| static | fork | b2 | it hangs \\| for ever | a lock |" in text
     assert "- late: every role" in text
 
@@ -452,12 +453,40 @@ def test_cells_of_before_the_client_changed_are_run_again(tmp_path):
     assert results.known == {Cell("static", "fork"): ""}
 
 
-def test_revision_that_nobody_knows_is_outdated_and_the_last_one_is_not():
-    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=page.ROOT, capture_output=True)
-    if head.returncode != 0:
-        pytest.skip("this is no checkout")
+def test_cell_in_which_the_exam_failed_is_run_again_though_it_has_passed_before(tmp_path):
+    row = {"role": "admin", "fault": "fork", "problem": "the exam failed: x", "revision": "b2"}
+    path = tmp_path / "results"
+    path.write_text(json.dumps(row) + "\n")
 
-    assert page.is_outdated("0000000000") and not page.is_outdated("HEAD")
+    known = Results(path, {("admin", "fork"): page.Ended("a1", "")}).known
+
+    assert known == {Cell("admin", "fork"): "the exam failed: x"}
+
+
+def test_revision_is_outdated_by_a_change_of_the_client_and_if_nobody_knows_it(
+    tmp_path, monkeypatch
+):
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+
+    def git(*words):
+        own = ["-c", "user.name=n", "-c", "user.email=e"]
+        return subprocess.run(
+            ["git", *own, *words], cwd=tmp_path, check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    git("init", "--quiet")
+    revisions = []
+    for name in ("kbroker/client/one.py", "kbroker/wire/two.py", "docs/three.md"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(name)
+        git("add", name)
+        git("commit", "--quiet", "-m", name)
+        revisions.append(git("rev-parse", "HEAD"))
+    monkeypatch.setattr(page, "ROOT", tmp_path)
+
+    assert [page.changes_since(each) for each in revisions] == [1, 0, 0]
+    assert [page.is_outdated(each) for each in (*revisions, "0" * 40)] == [True, False, False, True]
 
 
 def test_the_checker_of_committed_offsets_that_were_seen():

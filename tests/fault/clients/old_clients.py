@@ -186,8 +186,12 @@ class SimpleReader:
             found = self._channel.call("fetch", SEND_S, list(offsets), 0)
         except ClientError:
             return
-        back = {key: row.offset for key, row in found.items() if row.offset < offsets[key]}
-        if back.items() - self._in_doubt:
+        back = {
+            (key, found[key].offset)
+            for key, offset in offsets.items()
+            if found[key].offset < offset
+        }
+        if back - self._in_doubt:
             self.told.tell("broke", error=f"committed {offsets}, and found {found}")
 
     def _ask(self) -> None:

@@ -15,6 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kbroker.wording import counted
+
 ROOT = Path(__file__).resolve().parents[3]
 PLACE = ROOT / "perf" / "results" / "clients-exam"
 Cell = tuple[str, str]  # role and fault
@@ -84,7 +86,7 @@ def merge(state: State, rows: Iterable[Mapping[str, Any]]) -> State:
         cell = row["role"], row["fault"]
         before = merged.get(cell)
         why = before.why if before is not None and row["problem"] else ""
-        merged[cell] = Ended(row.get("revision", ""), row["problem"], why)
+        merged[cell] = Ended(row["revision"], row["problem"], why)
     return merged
 
 
@@ -144,7 +146,7 @@ def _listed(title: str, some: Collection[Cell], cells: Collection[Cell]) -> list
     for role, fault in some:
         roles[fault].append(role)
     everyone = Counter(fault for _, fault in cells)
-    lines = [f"{title}: {len(some)} cells.", ""]
+    lines = [f"{title}: {counted(len(some), 'cell')}.", ""]
     for fault, names in roles.items():
         is_all = len(names) == everyone[fault]
         lines.append(f"- {fault}: {'every role' if is_all else ', '.join(names)}")

@@ -76,14 +76,18 @@ class Results:
     def __init__(self, path: Path, kept: page.State | None = None) -> None:
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._ended = page.merge(kept or {}, self.rows())
-        self.known = {Cell(*cell): ended.problem for cell, ended in self._ended.items()}
+        self.known = {Cell(*cell): ended.problem for cell, ended in (kept or {}).items()}
+        self._revisions = {Cell(*cell): ended.revision for cell, ended in (kept or {}).items()}
+        for row in self.rows():
+            cell = Cell(row["role"], row["fault"])
+            self.known[cell] = row["problem"]
+            self._revisions[cell] = row.get("revision", "")
 
     def forget(self, is_outdated: Callable[[str], bool]) -> None:
         """What is known of revisions of which this is true."""
-        for cell, ended in self._ended.items():
-            if is_outdated(ended.revision):
-                del self.known[Cell(*cell)]
+        for cell, revision in self._revisions.items():
+            if is_outdated(revision):
+                self.known.pop(cell, None)
 
     def rows(self) -> list[dict[str, Any]]:
         """All lines."""
